@@ -10,7 +10,7 @@ import pytest
 from agent_runs import call, run
 
 from rrm.cli import eval_cmd
-from rrm.data.annotation import match, read_annotations
+from rrm.data.annotation import Annotation, match, read_annotations
 from rrm.data.trajectory import write_jsonl
 from rrm.errors import ReadError
 from rrm.evaluation.calibrate import labelled_rows
@@ -23,8 +23,12 @@ def table(folder: Path, text: str | bytes, name: str = "labels.csv") -> Path:
     return path
 
 
+def read_table(folder: Path, text: str | bytes, name: str = "labels.csv") -> list[Annotation]:
+    return read_annotations(table(folder, text, name))
+
+
 def test_id_and_label_are_enough(tmp_path: Path) -> None:
-    labels = read_annotations(table(tmp_path, "id,label\na,1\nb,0.25\n c,True\nd,FALSE\n"))
+    labels = read_table(tmp_path, "id,label\na,1\nb,0.25\n c,True\nd,FALSE\n")
     assert [(a.trajectory_id, a.score) for a in labels] == [("a", 1.0), ("b", 0.25), ("c", 1.0), ("d", 0.0)]
     assert {(a.annotator, a.kind, a.weight, a.digest) for a in labels} == {("labels.csv", "human", 1.0, None)}
 
@@ -37,56 +41,52 @@ def test_what_a_spreadsheet_writes_and_every_column(tmp_path: Path) -> None:
         ",,,,,,,\r\n"
         "003,,,Ada,,1,,\r\n"
     )
-    first, second = read_annotations(table(tmp_path, text, "L.CSV"))
-    assert first.trajectory_id == "001" and first.score is None
-    assert first.critique == 'Look first,\r\nthen "answer".'
+    first, second = read_table(tmp_path, text, "L.CSV")
+    assert (first.trajectory_id, first.score, first.critique) == ("001", None, 'Look first,\r\nthen "answer".')
     assert (first.annotator, first.kind, first.weight) == ("Ada", "llm", 2.0)
     assert (second.score, second.digest, second.annotator) == (0.5, "0123456789abcdef", "L.CSV")
 
 
 def test_spaces_around_a_cell_and_the_case_of_a_header_do_not_count(tmp_path: Path) -> None:
     text = "ID , Label,Kind,ANNOTATOR,digest,Critique\n run-1 ,1 ,human ,Ada ,0123456789abcdef , go on \n"
-    (label,) = read_annotations(table(tmp_path, text))
+    (label,) = read_table(tmp_path, text)
     assert (label.trajectory_id, label.score, label.kind, label.annotator) == ("run-1", 1.0, "human", "Ada")
-    assert (
-        label.digest == "0123456789abcdef" and label.critique == "go on "
-    )  # spaces behind a comma are never the cell's
+    # spaces behind a comma are never the cell's
+    assert label.digest == "0123456789abcdef" and label.critique == "go on "
 
 
 @pytest.mark.parametrize("name", ["labels.csv", "labels.TSV", "labels.txt", "labels"])
 @pytest.mark.parametrize("by", [",", ";", "\t"])
-@pytest.mark.parametrize("told", [False, True])
-def test_a_table_is_one_by_its_header_too(tmp_path: Path, name: str, by: str, told: bool) -> None:
-    text = '"id",Label,critique\r\na,1,x; y\r\nb,false,\r\n'.replace(",", by)
-    text = text.replace("x; y", '"x; y"')
-    labels = read_annotations(table(tmp_path, "\ufeff" + (f"sep={by}\r\n" if told else "") + text, name))
+@pytest.mark.parametrize("named", [False, True])
+def test_a_table_is_one_by_its_header_too(tmp_path: Path, name: str, by: str, named: bool) -> None:
+    text = '"id",Label,critique\r\na,1,"x; y"\r\nb,false,\r\n'.replace(",", by)
+    labels = read_table(tmp_path, "\ufeff" + (f"sep={by}\r\n" if named else "") + text, name)
     assert [(a.trajectory_id, a.score, a.critique) for a in labels] == [("a", 1.0, "x; y"), ("b", 0.0, None)]
-    with pytest.raises(ReadError, match=f":{4 if told else 3}: .*score 'no'"):
-        read_annotations(table(tmp_path, (f"sep={by}\n" if told else "") + f"id{by}label\na{by}1\nb{by}no\n", name))
+    with pytest.raises(ReadError, match=f":{4 if named else 3}: .*score 'no'"):
+        read_table(tmp_path, (f"sep={by}\n" if named else "") + f"id{by}label\na{by}1\nb{by}no\n", name)
 
 
 def test_what_is_no_table_stays_json_lines(tmp_path: Path) -> None:
     row = '{"trajectory_id": "a", "score": 1, "annotator": "x", "kind": "human"}\n'
-    assert [
-        a.score for a in read_annotations(table(tmp_path, row, "labels"), table(tmp_path, "\n" + row, "l.txt"))
-    ] == [1, 1]
+    files = table(tmp_path, row, "labels"), table(tmp_path, "\n" + row, "l.txt")
+    assert [a.score for a in read_annotations(*files)] == [1, 1]
     with pytest.raises(ReadError, match="not an annotation"):
-        read_annotations(table(tmp_path, "what is this\n", "l.txt"))
+        read_table(tmp_path, "what is this\n", "l.txt")
     with pytest.raises(ReadError, match="a spreadsheet"):
-        read_annotations(table(tmp_path, b"PK\x03\x04xl", "labels.xlsx"))
+        read_table(tmp_path, b"PK\x03\x04xl", "labels.xlsx")
 
 
 def test_two_people_may_differ_and_one_may_repeat_himself(tmp_path: Path) -> None:
     text = "id,label,annotator,kind\na,1,Ada,\na,0,Bob,\na,1,Ada,\nb,1,m,llm\nb,0,m,llm\n"
-    assert len(read_annotations(table(tmp_path, text))) == 5
+    assert len(read_table(tmp_path, text)) == 5
 
 
 def test_a_text_may_be_as_long_as_it_is(tmp_path: Path) -> None:
     limit, long = csv.field_size_limit(), "x" * 140_000
-    labels = read_annotations(table(tmp_path, f'id,label,trace\na,1,"{long}"\nb,0,short\n'))
+    labels = read_table(tmp_path, f'id,label,trace\na,1,"{long}"\nb,0,short\n')
     assert [a.trace for a in labels] == [long, "short"] and csv.field_size_limit() == limit
     with pytest.raises(ReadError, match=r"labels.csv:2"):
-        read_annotations(table(tmp_path, f'id,label,trace\na,1,"{long}\n'))
+        read_table(tmp_path, f'id,label,trace\na,1,"{long}\n')
     assert csv.field_size_limit() == limit
 
 
@@ -94,20 +94,19 @@ def test_a_text_may_be_as_long_as_it_is(tmp_path: Path) -> None:
 def test_a_weight_that_is_no_size_is_refused_with_its_line(tmp_path: Path, weight: str) -> None:
     row = f'{{"trajectory_id": "a", "score": 1, "annotator": "x", "kind": "human", "weight": {weight}}}\n'
     with pytest.raises(ReadError, match=r"labels.jsonl:1: .*weight"):
-        read_annotations(table(tmp_path, row, "labels.jsonl"))
+        read_table(tmp_path, row, "labels.jsonl")
 
 
 def test_they_label_runs_without_an_outcome(tmp_path: Path) -> None:
     rows = [run(call({"q": str(i)}), f"It is {i}.", id=f"r{i}", task=f"Q{i}") for i in range(21)]
-    labels = table(tmp_path, "id,label\n" + "".join(f"r{i},{i % 2}\n" for i in range(20)))
-    found = match(rows, read_annotations(labels))
-    usable = labelled_rows(rows, found.by_id, JudgeSettings(modes=["score"]), "score")
+    labels = read_table(tmp_path, "id,label\n" + "".join(f"r{i},{i % 2}\n" for i in range(20)))
+    usable = labelled_rows(rows, match(rows, labels).by_id, JudgeSettings(modes=["score"]), "score")
     assert [t.id for t in usable.rows] == [f"r{i}" for i in range(20)]
     assert usable.labels == [float(i % 2) for i in range(20)] and usable.sources[0] == "annotation:labels.csv"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "place_and_reason"),
     [
         (
             "run,label\na,1\n",
@@ -145,27 +144,26 @@ def test_they_label_runs_without_an_outcome(tmp_path: Path) -> None:
         (b"id,label\n\xff,1\n", "-: not UTF-8 .byte 10.: save the table as UTF-8"),
     ],
 )
-def test_what_is_no_label_is_refused_by_name(tmp_path: Path, text: str | bytes, said: str) -> None:
+def test_what_is_no_label_is_refused_by_name(tmp_path: Path, text: str | bytes, place_and_reason: str) -> None:
     with pytest.raises(ReadError) as error:
-        read_annotations(table(tmp_path, text))
-    line, _, reason = said.partition(": ")
+        read_table(tmp_path, text)
+    line, _, reason = place_and_reason.partition(": ")
     assert error.value.line == (int(line) if line.isdigit() else None)
     assert re.search(reason, error.value.reason), error.value.reason
 
 
-def test_json_lines_of_other_names_say_what_to_write(tmp_path: Path) -> None:
-    path = table(tmp_path, '{"id": "a", "label": 1}\n', "labels.jsonl")
-    with pytest.raises(ReadError, match=r"unknown id \(write trajectory_id\), label \(write score\): the keys are"):
-        read_annotations(path)
-    path.write_text('{"trajectory_id": "a", "score": 1}\n')
-    with pytest.raises(ReadError, match=r"lacks annotator \(who wrote it\), kind \(human, llm, rules or self\)"):
-        read_annotations(path)
+@pytest.mark.parametrize(("row", "reason"), [
+    ('{"id": "a", "label": 1}\n', r"unknown id \(write trajectory_id\), label \(write score\): the keys are"),
+    ('{"trajectory_id": "a", "score": 1}\n', r"lacks annotator \(who wrote it\), kind \(human, llm, rules or self\)"),
+])  # fmt: skip
+def test_json_lines_of_other_names_say_what_to_write(tmp_path: Path, row: str, reason: str) -> None:
+    with pytest.raises(ReadError, match=reason):
+        read_table(tmp_path, row, "labels.jsonl")
 
 
 def test_labels_of_nobody_say_what_the_transcripts_are_called(tmp_path: Path) -> None:
-    found = match([run("x", id="runs:1")], read_annotations(table(tmp_path, "id,label\n1,1\n")))
-    said = "1 of 1 annotations belong to no transcript, e.g. '1' (a transcript is called 'runs:1')"
-    assert found.complaint() == said
+    complaint = match([run("x", id="runs:1")], read_table(tmp_path, "id,label\n1,1\n")).complaint()
+    assert complaint == "1 of 1 annotations belong to no transcript, e.g. '1' (a transcript is called 'runs:1')"
 
 
 def test_a_command_names_the_columns_before_it_judges(tmp_path: Path, invoke) -> None:

@@ -1,4 +1,4 @@
-"""What is read has a size: a line, a document, a parquet batch, a gunzipped file."""
+"""What is read has a size: a line, a document, a parquet batch, a gunzipped file, YAML without aliases."""
 
 from __future__ import annotations
 
@@ -11,17 +11,23 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import yaml
 from pyarrow import parquet
 
+from reagent.report.runs import _config
 from reagent.tasks.reading import read_rows
 from reagent.tools.passages import read_passages
+from rrm.config import BaseSettings
 from rrm.data.jsonl import read_lines
+from rrm.data.plain_yaml import plain_yaml
 from rrm.data.sizes import MOST_BYTES, VARIABLE, TooManyBytes, bounded, check_weight, inflated, most_bytes, weight
 from rrm.errors import ConfigError, ReadError
+from rrm.judge.card import front_matter
 from rrm.readers.sources import Value, values
+from rrm.train.run_folder import saved_config
 
 MIB = 1 << 20
-SAID = "more than 1,048,576 bytes: not read; a larger RRM_MOST_BYTES reads it"
+TOO_LONG = "more than 1,048,576 bytes: not read; a larger RRM_MOST_BYTES reads it"
 
 
 @pytest.fixture
@@ -75,21 +81,17 @@ def test_what_is_inflated_comes_in_pieces() -> None:
 @pytest.mark.parametrize(
     "bomb",
     [
-        b'{"a": 1}\n{"a": "' + b"x" * (16 * MIB),
-        b'{"a": "' + b"x" * (16 * MIB),
-        b"{\n" + b" " * (16 * MIB),
-        b"{\n" + b"\n" * (16 * MIB),
-        b"text\n" * (4 * MIB),
+        b'{"a": 1}\n{"a": "' + b"x" * (16 * MIB), b'{"a": "' + b"x" * (16 * MIB), b"{\n" + b" " * (16 * MIB),
+        b"{\n" + b"\n" * (16 * MIB), b"text\n" * (4 * MIB),
     ],
     ids=["line", "first line", "document", "its blank lines", "plain text"],
-)
+)  # fmt: skip
 def test_a_packed_bomb_is_an_error_before_it_is_memory(tmp_path: Path, bomb: bytes) -> None:
-    """1.5 MB of `.jsonl.gz` took 7.6 GB."""
     path = tmp_path / "bomb.json.gz"
     path.write_bytes(gzip.compress(bomb, 1))
     del bomb
     with little_memory(12):
-        assert len(said := errors(path)) == 1 and SAID in said[0]
+        assert len(reasons := errors(path)) == 1 and TOO_LONG in reasons[0]
 
 
 @pytest.mark.usefixtures("one_mib")
@@ -104,8 +106,7 @@ def test_blank_lines_before_a_value_are_counted_and_not_kept(tmp_path: Path) -> 
 @pytest.mark.usefixtures("one_mib")
 def test_many_small_lines_are_no_bomb(tmp_path: Path) -> None:
     path = tmp_path / "many.jsonl.gz"
-    line = json.dumps({"a": "x" * 1000}).encode() + b"\n"
-    path.write_bytes(gzip.compress(line * 3000, 1))
+    path.write_bytes(gzip.compress((json.dumps({"a": "x" * 1000}).encode() + b"\n") * 3000, 1))
     assert sum(isinstance(v, Value) for v in values(str(path))) == 3000 and errors(path) == []
 
 
@@ -116,49 +117,37 @@ def test_many_small_lines_are_no_bomb(tmp_path: Path) -> None:
     ids=["rows", "list", "struct", "numbers"],
 )
 def test_a_parquet_bomb_is_bounded_before_it_is_pythons(tmp_path: Path, rows: list[object]) -> None:
-    """2,352 bytes took 4.3 GB: a value that stands once is in every row."""
+    """A value that stands once is in every row."""
     path = tmp_path / "bomb.parquet"
     parquet.write_table(pa.table({"a": pa.array(rows)}), path, compression="zstd")
     assert path.stat().st_size < 100_000
-    found = 0
+    n_rows = 0
     with little_memory(12):
         for value in values(str(path)):
             if isinstance(value, ReadError):
                 assert "has more than 1,048,576 bytes" in value.reason
                 return
-            found += 1
-    assert found == 512  # read in pieces
+            n_rows += 1
+    assert n_rows == 512  # read in pieces
 
 
 def test_parquet_of_every_kind_is_read_as_it_was(tmp_path: Path) -> None:
     row = {
-        "text": "é",
-        "list": [{"role": "user", "n": None}],
-        "map": [("k", "v")],
-        "big": b"\x00\x01",
-        "f": 0.5,
+        "text": "é", "list": [{"role": "user", "n": None}], "map": [("k", "v")], "big": b"\x00\x01", "f": 0.5,
         "none": None,
-    }
-    types = pa.schema(
-        [
-            ("text", pa.string()),
-            ("list", pa.list_(pa.struct([("role", pa.string()), ("n", pa.int64())]))),
-            ("map", pa.map_(pa.string(), pa.string())),
-            ("big", pa.binary()),
-            ("f", pa.float64()),
-            ("none", pa.string()),
-        ]
-    )
+    }  # fmt: skip
+    types = pa.schema([
+        ("text", pa.string()), ("list", pa.list_(pa.struct([("role", pa.string()), ("n", pa.int64())]))),
+        ("map", pa.map_(pa.string(), pa.string())), ("big", pa.binary()), ("f", pa.float64()), ("none", pa.string()),
+    ])  # fmt: skip
     path = tmp_path / "rows.parquet"
     parquet.write_table(pa.Table.from_pylist([row] * 300, schema=types), path)
-    read = [v.data for v in values(str(path)) if isinstance(v, Value)]
-    want = {"text": "é", "list": [{"role": "user"}], "map": [["k", "v"]], "big": "AAE=", "f": 0.5}
-    assert read == [want] * 300
+    expected = {"text": "é", "list": [{"role": "user"}], "map": [["k", "v"]], "big": "AAE=", "f": 0.5}
+    assert [v.data for v in values(str(path)) if isinstance(v, Value)] == [expected] * 300
 
 
 @pytest.mark.usefixtures("one_mib")
 def test_a_tasks_table_is_unpacked_no_further(tmp_path: Path) -> None:
-    """A `.csv.gz` took 9.1 GB."""
     path = tmp_path / "tasks.csv.gz"
     path.write_bytes(gzip.compress(b"question,answer\na,b\n"))
     assert [row.data for row in read_rows(path)] == [{"question": "a", "answer": "b"}]
@@ -185,3 +174,28 @@ def test_a_line_of_our_own_files_too(tmp_path: Path) -> None:
     path.write_bytes(b"{}\n" + b" " * (2 * MIB))
     with pytest.raises(ReadError, match=r"rows\.jsonl:2: this line has more than 1,048,576 bytes"):
         list(read_lines(path, json.loads, "a row"))
+
+
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
+
+
+def test_an_alias_is_refused_and_the_rest_is_read() -> None:
+    assert plain_yaml("a: [1, true, null]\nb: {c: d}\n") == {"a": [1, True, None], "b": {"c": "d"}}
+    with pytest.raises(yaml.YAMLError, match="an alias"):
+        plain_yaml(BOMB)
+
+
+def test_a_run_folders_config_is_no_bomb(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(BOMB + "algorithm: {}\n")
+    with pytest.raises(ConfigError, match=r"config\.yaml: not a config that a run wrote"):
+        saved_config(path, BaseSettings)
+    with pytest.raises(ConfigError, match="an alias"):
+        _config(path)
+    path.write_text("base: m\n")
+    assert saved_config(path, BaseSettings)["base"] == "m"
+
+
+def test_a_card_is_no_bomb() -> None:
+    assert front_matter(f"---\n{BOMB}---\nText") == {}
+    assert front_matter("---\nlicense: mit\n---\nText") == {"license": "mit"}

@@ -130,8 +130,6 @@ def test_what_is_under_way_is_priced_by_its_size() -> None:
 
 
 def test_long_requests_among_short_ones_do_not_break_the_limit() -> None:
-    """One in ten has 500 times the others' text: many were begun at the price of the short ones."""
-
     def answer(n: int, body: dict[str, Any]) -> Answer:
         sent = len(body["messages"][0]["content"]) // 4
         return completion("ok", usage={"prompt_tokens": sent, "completion_tokens": 10})
@@ -161,9 +159,12 @@ def used(tokens: int, cost: float | None = None) -> Usage:
     return Usage(requests=1, prompt_tokens=tokens, cost=cost)
 
 
-def test_sums() -> None:
-    assert total_of([None, None]) is None
-    assert total_of([used(1), None, used(2, 0.5)]) == Usage(requests=2, prompt_tokens=3, cost=0.5)
+@pytest.mark.parametrize(
+    ("parts", "total"),
+    [([None, None], None), ([used(1), None, used(2, 0.5)], Usage(requests=2, prompt_tokens=3, cost=0.5))],
+)
+def test_sums(parts: list[Usage | None], total: Usage | None) -> None:
+    assert total_of(parts) == total
 
 
 def test_a_row_judged_again_hands_on_what_it_used_and_is_counted_once() -> None:

@@ -77,6 +77,7 @@ def test_a_file_is_read_with_yes_and_no_as_words(tmp_path: Path) -> None:
         ("questions: !!python/object:os.system {}\n", "not readable as YAML"),
         ("questions: [\n", "not readable as YAML"),
         ("? [a, b]\n: 1\n", "not readable as YAML"),
+        ("#" * 300_000, "longer than 256 KiB"),
     ],
 )
 def test_a_wrong_file_is_refused_by_name_of_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
@@ -88,11 +89,6 @@ def test_a_wrong_file_is_refused_by_name_of_what_is_wrong(tmp_path: Path, text: 
 def test_an_unknown_name_lists_the_shipped_ones() -> None:
     with pytest.raises(ConfigError, match="support-policy, task-success, tool-use; did you mean 'tool-use'"):
         load_criteria("tool_use")
-
-
-def test_too_long_a_file_is_not_read(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="longer than 256 KiB"):
-        load_criteria(written(tmp_path, "#" * 300_000))
 
 
 @pytest.mark.parametrize("name", ["task-success", "tool-use", "support-policy"])
@@ -123,22 +119,16 @@ def test_the_score_is_the_weighted_mean_of_what_has_a_value() -> None:
 
 
 def test_the_schema_asks_for_the_reason_first_and_leaves_nothing_open() -> None:
-    loaded = criteria(
-        a={**YES_NO, "may_not_apply": True},
-        b={"ask": "How?", "scale": "unit"},
-        c={"ask": "How?", "scale": "unit", "may_not_apply": True},
-    )
+    unit = {"ask": "How?", "scale": "unit"}
+    loaded = criteria(a={**YES_NO, "may_not_apply": True}, b=unit, c={**unit, "may_not_apply": True})
     schema = answer_schema(loaded, "score")
     answers = schema["properties"]["answers"]
     assert list(schema["properties"]) == schema["required"] == ["answers"] and schema["additionalProperties"] is False
     assert list(answers["properties"]["a"]["properties"]) == ["why", "steps", "answer"]
-    assert answers["properties"]["a"]["properties"]["answer"] == {
-        "type": "string",
-        "enum": ["yes", "no", "not applicable"],
-    }
-    assert answers["properties"]["b"]["properties"]["answer"] == {"type": "number"}
-    assert answers["properties"]["c"]["properties"]["answer"] == {
-        "anyOf": [{"type": "number"}, {"type": "string", "enum": ["not applicable"]}]
+    assert {name: question["properties"]["answer"] for name, question in answers["properties"].items()} == {
+        "a": {"type": "string", "enum": ["yes", "no", "not applicable"]},
+        "b": {"type": "number"},
+        "c": {"anyOf": [{"type": "number"}, {"type": "string", "enum": ["not applicable"]}]},
     }
     assert list(answer_schema(loaded, "full")["properties"]) == ["trace", "answers", "critique"]
     assert list(answer_schema(loaded, "critique")["properties"]) == ["answers", "critique"]
@@ -149,11 +139,8 @@ def test_what_the_model_is_told() -> None:
     beside = beside_text("no refunds", "42")
     prompt = system_text(loaded, "score", structured=False, beside=beside)
     assert '- a: Done? ("yes" or "no" or "not applicable")' in prompt and "Be fair." in prompt
-    assert (
-        "<<<\nno refunds\n>>>" in prompt
-        and "<<<\n42\n>>>" in prompt
-        and prompt.index("42") < prompt.index("<criterion")
-    )
+    assert "<<<\nno refunds\n>>>" in prompt and "<<<\n42\n>>>" in prompt
+    assert prompt.index("42") < prompt.index("<criterion")
     assert "<critique>" not in prompt and "<critique>" in system_text(loaded, "critique", structured=False)
     assert '"answers": {"a":' in system_text(loaded, "score", structured=True)
     assert "Do not answer the questions yet" in notes_text(loaded) and beside_text(None, None) == ""

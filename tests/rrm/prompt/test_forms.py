@@ -88,10 +88,8 @@ def test_the_forms_are_what_they_are_called() -> None:
 def test_results_belong_to_their_calls_in_native_form() -> None:
     step = in_form(RUNS["two calls"], "native").steps[0]
     ids = {call.id: call.arguments for call in step.message.tool_calls or []}
-    assert {str(ids[m.tool_call_id]): m.text() for m in step.observations} == {
-        "{'id': 'A'}": "one",
-        "{'id': 'B'}": "two",
-    }
+    results = {str(ids[m.tool_call_id]): m.text() for m in step.observations}
+    assert results == {"{'id': 'A'}": "one", "{'id': 'B'}": "two"}
 
 
 def test_a_readable_result_stays_as_it_is_in_another_form() -> None:
@@ -103,12 +101,10 @@ def test_a_readable_result_stays_as_it_is_in_another_form() -> None:
 def long(trajectory: Trajectory) -> Trajectory:
     """The run with its steps nine times over, each with a result that fills a good part of a window."""
     result_message = Message(role="tool", content="word " * 30)
-    turns = [
-        m
-        for k in range(9)
-        for m in (*trajectory.messages[2:], Message(role="assistant", content=f"On {k}."), result_message)
-    ]
-    return trajectory.model_copy(update={"messages": [*trajectory.messages[:2], *turns]})
+    messages = trajectory.messages[:2]
+    for k in range(9):
+        messages += [*trajectory.messages[2:], Message(role="assistant", content=f"On {k}."), result_message]
+    return trajectory.model_copy(update={"messages": messages})
 
 
 @pytest.mark.parametrize("form", FORMS)

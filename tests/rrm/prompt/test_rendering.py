@@ -16,19 +16,19 @@ CHARS = CharacterTokenizer()
 
 
 def run(*messages: Message, **fields) -> Trajectory:
-    return Trajectory(
-        id="t", task="What is 2+2?", messages=[Message(role="user", content="What is 2+2?"), *messages], **fields
-    )
+    ask = Message(role="user", content="What is 2+2?")
+    return Trajectory(id="t", task="What is 2+2?", messages=[ask, *messages], **fields)
 
 
 def say(text: str) -> Message:
     return Message(role="assistant", content=text)
 
 
-def test_water_fill_by_hand() -> None:
-    assert water_fill([10, 2, 10], 12) == [5, 2, 5]
-    assert water_fill([1, 2, 3], 100) == [1, 2, 3]
-    assert water_fill([5, 5], 0) == [0, 0]
+@pytest.mark.parametrize(
+    ("sizes", "budget", "shares"), [([10, 2, 10], 12, [5, 2, 5]), ([1, 2, 3], 100, [1, 2, 3]), ([5, 5], 0, [0, 0])]
+)
+def test_water_fill_by_hand(sizes: list[int], budget: int, shares: list[int]) -> None:
+    assert water_fill(sizes, budget) == shares
 
 
 @given(st.lists(st.integers(0, 500), max_size=12), st.integers(0, 2000))
@@ -89,26 +89,19 @@ def test_a_user_who_speaks_between_results_keeps_his_place() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("calls", "ids", "shown_as"),
-    [
-        (("a", "b"), ("b", None), "10"),  # a result without an id: of the call that is left
-        (("a", None), ("b", "a"), "10"),  # a call without one
-        (("a", "a"), ("a", "b"), "01"),  # two calls of one id
-        (("a", "a"), ("a", "a"), "01"),
-        (("a", "b", "a", "c"), ("c", "a", "b", "a"), "1230"),
-        (("a", "a", "b"), ("b", "a"), "10"),  # which of the two has none is not known
-        (("a", "b"), ("b", "a", "b"), "102"),  # two results of one id
-        (("a", "b", "c"), ("c", "b", "b", "a"), "3120"),
-        (("a", "b"), ("c", "a"), "10"),  # a result of no call here
-        (("a", "b", "c"), ("c", "x", "a"), "210"),
-        (("a", "b", "c"), ("x", "c", "b", "a"), "3210"),  # and no call left that it could be of
-        (("a", "b", "c"), ("c", "x"), "10"),  # of a or of b
-        ((None, None), ("b", "a"), "01"),
-        (("a",), ("b",), "0"),  # one call
-        (("a",), ("b", "a"), "01"),
-    ],
-)
+@pytest.mark.parametrize(("calls", "ids", "shown_as"), [
+    (("a", "b"), ("b", None), "10"),  # a result without an id: of the call that is left
+    (("a", None), ("b", "a"), "10"),  # a call without one
+    (("a", "a"), ("a", "b"), "01"),  # two calls of one id
+    (("a", "a"), ("a", "a"), "01"), (("a", "b", "a", "c"), ("c", "a", "b", "a"), "1230"),
+    (("a", "a", "b"), ("b", "a"), "10"),  # which of the two has none is not known
+    (("a", "b"), ("b", "a", "b"), "102"),  # two results of one id
+    (("a", "b", "c"), ("c", "b", "b", "a"), "3120"), (("a", "b"), ("c", "a"), "10"),  # a result of no call here
+    (("a", "b", "c"), ("c", "x", "a"), "210"), (("a", "b", "c"), ("x", "c", "b", "a"), "3210"),  # and no call left that it could be of
+    (("a", "b", "c"), ("c", "x"), "10"),  # of a or of b
+    ((None, None), ("b", "a"), "01"), (("a",), ("b",), "0"),  # one call
+    (("a",), ("b", "a"), "01"),
+])  # fmt: skip
 def test_ids_that_tell_nothing_leave_the_others_in_order(
     calls: tuple[str | None, ...], ids: tuple[str | None, ...], shown_as: str
 ) -> None:
@@ -146,9 +139,7 @@ def test_the_order_of_the_log_is_never_seen_and_one_in_order_is_rendered_as_it_s
 def test_long_observation_loses_its_middle_and_is_counted() -> None:
     t = run(say("look"), Message(role="tool", content="A" * 3000 + "END"), say("done"))
     rendered = render_transcript(t, CHARS, 600)
-    assert MARKER in rendered.text
-    assert "END" in rendered.text
-    assert len(rendered.text) < 660
+    assert MARKER in rendered.text and "END" in rendered.text and len(rendered.text) < 660
     assert 2400 < rendered.truncated_tokens < 3000
 
 
@@ -181,12 +172,9 @@ def test_only_the_renderer_writes_step_markers_and_tags() -> None:
 
 def test_a_budget_in_characters_holds_and_leaves_steps_out_before_it_makes_confetti() -> None:
     words = "alpha beta gamma delta epsilon zeta eta theta"
-    messages = []
-    for k in range(300):
-        messages += [Message(role="assistant", content=f"{words} {k}"), Message(role="tool", content=f"seen {words}")]
-    run = Trajectory(id="long", task="t", messages=[Message(role="user", content="t"), *messages])
+    messages = [m for k in range(300) for m in (say(f"{words} {k}"), Message(role="tool", content=f"seen {words}"))]
     budget = 2048 * CharacterTokenizer.ids_a_token
-    rendered = render_transcript(run, CharacterTokenizer(), budget)
+    rendered = render_transcript(run(*messages), CHARS, budget)
     assert 0.7 * budget < len(rendered.text) <= budget and "steps left out" in rendered.text
     texts = re.findall(r"^agent: (.*)$", rendered.text, re.MULTILINE)
     assert min(map(len, texts)) >= 6 * CharacterTokenizer.ids_a_token

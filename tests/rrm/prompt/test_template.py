@@ -80,15 +80,9 @@ def make(family: str) -> PreTrainedTokenizerFast:
 
 
 def run(action: str, result: str = "fine") -> Trajectory:
-    return Trajectory(
-        id="t",
-        task="a task",
-        messages=[
-            Message(role="user", content="a task"),
-            Message(role="assistant", content=action),
-            Message(role="tool", content=result),
-        ],
-    )
+    turns = zip(("user", "assistant", "tool"), ("a task", action, result), strict=True)
+    messages = [Message.model_validate({"role": role, "content": content}) for role, content in turns]
+    return Trajectory(id="t", task="a task", messages=messages)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -98,10 +92,8 @@ def test_a_reply_ends_with_the_bases_own_end_of_turn(family: str) -> None:
     assert prompter.eos_token_id == tokenizer.convert_tokens_to_ids(FAMILIES[family][2])
     assert prompter.eos_token_id != tokenizer.unk_token_id
     reloaded = Prompter(tokenizer, 300)  # as a saved judge's tokenizer comes back
-    assert (reloaded.eos_token_id, reloaded.text(run("a"), "full")) == (
-        prompter.eos_token_id,
-        prompter.text(run("a"), "full"),
-    )
+    assert reloaded.eos_token_id == prompter.eos_token_id
+    assert reloaded.text(run("a"), "full") == prompter.text(run("a"), "full")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -117,10 +109,8 @@ def test_the_bases_own_template_holds_rubric_and_transcript(family: str) -> None
 def test_a_transcript_that_quotes_the_rubric_does_not_stand_for_it(family: str) -> None:
     tokenizer = make(family)
     set_template(tokenizer)
-    messages = [
-        {"role": "system", "content": "Judge it."},
-        {"role": "user", "content": "result: my rules say: Judge it."},
-    ]
+    texts = {"system": "Judge it.", "user": "result: my rules say: Judge it."}
+    messages = [{"role": role, "content": text} for role, text in texts.items()]
     assert render(tokenizer, messages).count("Judge it.") == 2
 
 
@@ -137,10 +127,8 @@ def test_a_base_with_chatml_reads_what_it_always_read() -> None:
 
 def test_a_prompt_does_not_change_with_the_day() -> None:
     tokenizer = make("headers")
-    tokenizer.chat_template = (
-        "{% if not date_string is defined %}{% set date_string = strftime_now('%d %b') %}{% endif %}"
-    )
-    tokenizer.chat_template += "{{ date_string }}|" + HEADERS
+    today = "{% if not date_string is defined %}{% set date_string = strftime_now('%d %b') %}{% endif %}"
+    tokenizer.chat_template = today + "{{ date_string }}|" + HEADERS
     for _ in range(2):  # as the base's, and as the saved judge's
         assert Prompter(tokenizer, 300).text(run("a"), "score")[0].startswith(f"{DATE}|")
 
@@ -191,9 +179,7 @@ def test_no_mixture_of_pieces_makes_a_special_token(data: st.DataObject) -> None
     family = data.draw(st.sampled_from(sorted(FAMILIES)))
     prompter = PROMPTERS.setdefault(family, Prompter(make(family), 2000))
     tokens = sorted(special_tokens(prompter.tokenizer))
-    pieces = st.sampled_from(
-        [*tokens, *(t[:2] for t in tokens), *(t[2:] for t in tokens), "<", ">", "[", "]", " ", "x"]
-    )
+    pieces = st.sampled_from([*tokens, *(t[:2] for t in tokens), *(t[2:] for t in tokens), *"<>[] x"])
     text = "".join(data.draw(st.lists(pieces, max_size=12)))
     assert specials_in(prompter, run(text)) == specials_in(prompter, run("x"))
 

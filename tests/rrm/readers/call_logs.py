@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from log_rows import read_lines
+
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
-from rrm.readers import read
 
 
 def run_of(folder: Path, *records: Any) -> tuple[list[Trajectory], list[ReadError]]:
-    path = folder / "log.txt"
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    errors: list[ReadError] = []
-    found = list(read(path, on_error=errors.append))
+    found, errors = read_lines(folder / "log.txt", *records)
     assert all(t.source and t.source.format == "calls" and Trajectory.from_json(t.to_json()) == t for t in found)
     assert sum(t.meta["lines"] for t in found) + len(errors) == len(records)
     return found, errors
-
-
-def said(trajectory: Trajectory) -> list[dict[str, Any]]:
-    return [m.model_dump(exclude_none=True) for m in trajectory.messages]
 
 
 def texts(trajectory: Trajectory) -> list[str]:

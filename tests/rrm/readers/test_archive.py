@@ -9,12 +9,12 @@ import types
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from log_rows import talk
 
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
@@ -23,8 +23,7 @@ from rrm.readers.archive import Archive
 
 
 def run(name: str) -> str:
-    said = [{"role": "user", "content": f"question {name}"}, {"role": "assistant", "content": "answer"}]
-    return json.dumps({"id": name, "messages": said})
+    return json.dumps({"id": name, "messages": talk(f"question {name}", "answer")})
 
 
 def packed(members: dict[str, str | bytes], how: int = zipfile.ZIP_DEFLATED) -> bytes:
@@ -35,33 +34,29 @@ def packed(members: dict[str, str | bytes], how: int = zipfile.ZIP_DEFLATED) -> 
     return out.getvalue()
 
 
-def collect(*paths: Path | str, **options: Any) -> tuple[list[Trajectory], list[ReadError]]:
+def collect(path: Path | str) -> tuple[list[Trajectory], list[ReadError]]:
     errors: list[ReadError] = []
-    return list(read(list(paths), on_error=errors.append, **options)), errors
+    return list(read([path], on_error=errors.append)), errors
 
 
-def one(tmp_path: Path, data: bytes, name: str = "runs.zip") -> tuple[list[Trajectory], list[ReadError]]:
-    path = tmp_path / name
-    path.write_bytes(data)
-    return collect(path)
+def read_zip(tmp_path: Path, data: bytes, name: str = "runs.zip") -> tuple[list[Trajectory], list[ReadError]]:
+    (tmp_path / name).write_bytes(data)
+    return collect(tmp_path / name)
 
 
 FOLDER: dict[str, str | bytes] = {
-    "b/two.jsonl": f"{run('2')}\n{run('3')}\n",
-    "a.json": run("1"),
-    "notes.md": "# no data",
-    "__MACOSX/a.json": "x",
+    "b/two.jsonl": f"{run('2')}\n{run('3')}\n", "a.json": run("1"), "notes.md": "# no data", "__MACOSX/a.json": "x",
     "b/.hidden.json": "x",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["runs.zip", "runs.json", "runs", "runs.bin"])
 @pytest.mark.parametrize("how", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_a_zipped_folder_is_read_like_a_folder(tmp_path: Path, name: str, how: int) -> None:
-    found, errors = one(tmp_path, packed(FOLDER, how), name)
-    assert errors == [] and [t.id for t in found] == ["1", "2", "3"]
-    assert [(t.source.file, t.source.line) for t in found if t.source] == [
-        (f"{tmp_path / name}!/a.json", None if found[0].source and found[0].source.line is None else 1),
+    runs, errors = read_zip(tmp_path, packed(FOLDER, how), name)
+    assert errors == [] and [t.id for t in runs] == ["1", "2", "3"]
+    assert [(t.source.file, t.source.line) for t in runs if t.source] == [
+        (f"{tmp_path / name}!/a.json", None if runs[0].source and runs[0].source.line is None else 1),
         (f"{tmp_path / name}!/b/two.jsonl", 1),
         (f"{tmp_path / name}!/b/two.jsonl", 2),
     ]
@@ -75,16 +70,16 @@ def test_of_a_folder_archives_of_data_files_are_read_and_others_are_not(
     (tmp_path / "cut.eval").write_bytes(packed(FOLDER)[:-30])
     (tmp_path / "cut.npz").write_bytes(packed(FOLDER)[:-30])
     caplog.set_level("INFO")
-    found, errors = collect(tmp_path)
-    assert len(found) == 3 and [Path(e.path).name for e in errors] == ["cut.eval"]
+    runs, errors = collect(tmp_path)
+    assert len(runs) == 3 and [Path(e.path).name for e in errors] == ["cut.eval"]
     assert "2 files are not data files and were left out: cut.npz, model.npz" in caplog.text
     assert "3 files are not data files and were left out: __MACOSX/a.json, b/.hidden.json, notes.md" in caplog.text
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=io.BytesIO(packed(FOLDER))))
-    found, errors = collect("-")
-    assert errors == [] and len(found) == 3 and found[0].source and found[0].source.file == "-!/a.json"
+    runs, errors = collect("-")
+    assert errors == [] and len(runs) == 3 and runs[0].source and runs[0].source.file == "-!/a.json"
 
 
 def zstd_packed(data: bytes) -> bytes:
@@ -100,11 +95,11 @@ def zstd_packed(data: bytes) -> bytes:
 
 
 def test_members_packed_by_zstd(tmp_path: Path) -> None:
-    found, errors = one(tmp_path, zstd_packed(run("1").encode()))
-    assert errors == [] and [t.id for t in found] == ["1"]
+    runs, errors = read_zip(tmp_path, zstd_packed(run("1").encode()))
+    assert errors == [] and [t.id for t in runs] == ["1"]
     damaged = bytearray(zstd_packed(run("1").encode()))
     damaged[60] ^= 255
-    assert one(tmp_path, bytes(damaged))[0] == [] and one(tmp_path, bytes(damaged))[1]
+    assert read_zip(tmp_path, bytes(damaged))[0] == [] and read_zip(tmp_path, bytes(damaged))[1]
 
 
 def locked() -> bytes:
@@ -121,45 +116,40 @@ def miscounted() -> bytes:
     return bytes(made)
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (packed({}), "a zip archive without data files"),
-        (packed({"a.txt": ""}), "the file is empty"),
-        (packed({"a.md": "x"}), "a zip archive without data files"),
-        (packed({"a.json": packed({"b.json": run("1")})}), "a zip archive inside another file"),
-        (packed(FOLDER)[:-40], "cannot be opened (cut off? fetch it again)"),
-        (locked(), "is encrypted: unpack the archive"),
-        (miscounted(), "cannot be unpacked: Bad CRC-32"),
-    ],
-)
+@pytest.mark.parametrize(("data", "reason"), [
+    (packed({}), "a zip archive without data files"), (packed({"a.txt": ""}), "the file is empty"),
+    (packed({"a.md": "x"}), "a zip archive without data files"),
+    (packed({"a.json": packed({"b.json": run("1")})}), "a zip archive inside another file"),
+    (packed(FOLDER)[:-40], "cannot be opened (cut off? fetch it again)"),
+    (locked(), "is encrypted: unpack the archive"), (miscounted(), "cannot be unpacked: Bad CRC-32"),
+])  # fmt: skip
 def test_what_cannot_be_read_is_said(tmp_path: Path, data: bytes, reason: str) -> None:
-    found, (error,) = one(tmp_path, data)
-    assert found == [] and reason in error.reason
+    runs, (error,) = read_zip(tmp_path, data)
+    assert runs == [] and reason in error.reason
 
 
 def test_a_damaged_member_leaves_the_others(tmp_path: Path) -> None:
     made = bytearray(packed({"a.json": run("1"), "b.json": run("2")}, zipfile.ZIP_STORED))
     made[made.index(b"question 1")] ^= 1
-    found, (error,) = one(tmp_path, bytes(made))
-    assert [t.id for t in found] == ["2"] and error.path.endswith("!/a.json")
+    runs, (error,) = read_zip(tmp_path, bytes(made))
+    assert [t.id for t in runs] == ["2"] and error.path.endswith("!/a.json")
 
 
 def test_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = packed({"a.json": b" " * 3_000_000, "b.json": run("2")})
     monkeypatch.setattr(archive, "MAX_MEMBER", 1 << 20)
-    found, (error,) = one(tmp_path, bomb)
-    assert [t.id for t in found] == ["2"] and "unpacks to more than 1 MiB: not read" in error.reason
+    runs, (error,) = read_zip(tmp_path, bomb)
+    assert [t.id for t in runs] == ["2"] and "unpacks to more than 1 MiB: not read" in error.reason
     monkeypatch.setattr(archive, "MAX_MEMBER", 1 << 30)
     monkeypatch.setattr(archive, "FREE", 1 << 20)
     monkeypatch.setattr(archive, "MAX_RATIO", 100)
-    found, errors = one(tmp_path, bomb)
-    assert found == [] and all("a bomb, not read" in e.reason for e in errors) and len(errors) == 2
+    runs, errors = read_zip(tmp_path, bomb)
+    assert runs == [] and all("a bomb, not read" in e.reason for e in errors) and len(errors) == 2
 
 
 def test_names_that_point_elsewhere_are_only_names(tmp_path: Path) -> None:
-    found, _ = one(tmp_path, packed({"../../up.json": run("1"), "/etc/a\n\x1b.json": run("2")}))
-    assert [t.source.file.isprintable() for t in found if t.source] == [True, True]
+    runs, _ = read_zip(tmp_path, packed({"../../up.json": run("1"), "/etc/a\n\x1b.json": run("2")}))
+    assert [t.source.file.isprintable() for t in runs if t.source] == [True, True]
     assert [p.name for p in tmp_path.iterdir()] == ["runs.zip"]
     assert Archive("x", io.BytesIO(packed({"a": ""}).replace(b"a", b"/"))).names == []
 

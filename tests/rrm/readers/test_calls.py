@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from call_logs import chat, response, run_of, said, texts
+from call_logs import chat, response, run_of, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from log_rows import sent
 
 from rrm.readers import calls, read
 from rrm.readers.base import SourceItem
@@ -21,22 +22,16 @@ SAMPLES = Path(__file__).parent / "samples"
 def test_litellms_payloads_one_run_a_conversation() -> None:
     loop, other = read(SAMPLES / "litellm.jsonl")
     call = {"id": "call_1", "name": "till", "arguments": {"e": "6*7"}}
-    assert said(loop) == [
-        {"role": "system", "content": "Use the till."},
-        {"role": "user", "content": "What is 6 x 7?"},
+    assert sent(loop) == [
+        {"role": "system", "content": "Use the till."}, {"role": "user", "content": "What is 6 x 7?"},
         {"role": "assistant", "tool_calls": [call], "timestamp": 1.5},
         {"role": "tool", "content": "42", "tool_call_id": "call_1"},
-        {"role": "assistant", "content": "It is 42.", "timestamp": 4.5},
-        {"role": "user", "content": "What is 6 x 7?"},
+        {"role": "assistant", "content": "It is 42.", "timestamp": 4.5}, {"role": "user", "content": "What is 6 x 7?"},
         {"role": "assistant", "content": "Still 42.", "timestamp": 5.5},
-    ]
+    ]  # fmt: skip
     assert loop.id == "a" and loop.outcome is None and loop.task == "What is 6 x 7?"
-    assert {k: loop.meta[k] for k in ("calls", "lines", "joined_by", "failed_calls")} == {
-        "calls": 4,
-        "lines": 4,
-        "joined_by": "trace_id",
-        "failed_calls": 1,
-    }
+    counts = {"calls": 4, "lines": 4, "joined_by": "trace_id", "failed_calls": 1}
+    assert {k: loop.meta[k] for k in counts} == counts
     assert [t["function"]["name"] for t in loop.tools or []] == ["till"]
     assert loop.meta["response"]["finish_reason"] == "stop" and loop.meta["response"]["usage"]["total_tokens"] == 30
     assert loop.meta["response_cost"] == 1.35e-05 and "messages" not in loop.meta
@@ -72,10 +67,8 @@ def test_a_shared_id_lets_the_system_prompt_change_and_keeps_sub_agents_apart(tm
     stranger = chat("s: at 10:01", "u: q", "a: a1", "u: r", reply="z", headers={"X-Session-Id": "t"})
     found, _ = run_of(tmp_path, one, helper, two, stranger)
     assert [texts(t) for t in found] == [
-        ["at 10:00", "q", "a1", "r", "a2"],
-        ["you search", "find", "found"],
-        ["at 10:01", "q", "a1", "r", "z"],
-    ]
+        ["at 10:00", "q", "a1", "r", "a2"], ["you search", "find", "found"], ["at 10:01", "q", "a1", "r", "z"],
+    ]  # fmt: skip
     assert [t.meta.get("joined_by") for t in found] == ["session_id", None, None]
     assert found[0].id == "s"
     apart, _ = run_of(tmp_path, {**one, "metadata": {}}, {**two, "metadata": {}})
@@ -84,11 +77,8 @@ def test_a_shared_id_lets_the_system_prompt_change_and_keeps_sub_agents_apart(tm
 
 def test_responses_whose_history_the_server_keeps(tmp_path: Path) -> None:
     def call(text: str, answer: dict[str, Any]) -> dict[str, Any]:
-        asked = {"model": "m", "instructions": "be kind", "input": text}
-        return {
-            "request": {"url": "/v1/responses", "body": json.dumps(asked)},
-            "response": {"body": json.dumps(answer)},
-        }
+        body = json.dumps({"model": "m", "instructions": "be kind", "input": text})
+        return {"request": {"url": "/v1/responses", "body": body}, "response": {"body": json.dumps(answer)}}
 
     first = call("q", response("r1", "a1"))
     second = call("r", response("r2", "a2", previous_response_id="r1"))
@@ -98,59 +88,38 @@ def test_responses_whose_history_the_server_keeps(tmp_path: Path) -> None:
     found, errors = run_of(tmp_path, second, branch, first, circle, back)
     assert not errors
     assert [texts(t) for t in found] == [
-        ["be kind", "q", "a1", "r", "a2"],
-        ["be kind", "q", "a1", "s", "a3"],
-        ["be kind", "t", "a4", "u", "a5"],
-    ]
+        ["be kind", "q", "a1", "r", "a2"], ["be kind", "q", "a1", "s", "a3"], ["be kind", "t", "a4", "u", "a5"],
+    ]  # fmt: skip
     assert [t.meta["joined_by"] for t in found] == ["previous_response_id"] * 3
     assert found[0].meta["request"] == {"url": "/v1/responses", "model": "m"}
     talk = {"conversation": {"id": "conv"}}
-    late, early = (
-        call("r", response("r2", "a2", created_at=2.0, **talk)),
-        call("q", response("r1", "a1", created_at=1.0, **talk)),
-    )
-    (run,), _ = run_of(tmp_path, late, early)
+    early = call("q", response("r1", "a1", created_at=1.0, **talk))
+    (run,), _ = run_of(tmp_path, call("r", response("r2", "a2", created_at=2.0, **talk)), early)
     assert texts(run) == ["be kind", "q", "a1", "r", "a2"]
 
 
 def test_anthropics_messages_through_a_proxy(tmp_path: Path) -> None:
-    use = [
-        {"type": "thinking", "thinking": "hm", "signature": "x"},
-        {"type": "tool_use", "id": "t", "name": "ls", "input": {"d": "."}},
-    ]
+    use = [{"type": "thinking", "thinking": "hm", "signature": "x"}]
+    use += [{"type": "tool_use", "id": "t", "name": "ls", "input": {"d": "."}}]
     result = [{"type": "tool_result", "tool_use_id": "t", "content": "a.txt"}]
     head = {"model": "c", "system": [{"type": "text", "text": "sys"}], "tools": [{"name": "ls", "input_schema": {}}]}
     ask = {"role": "user", "content": "list"}
-    one = {
-        "type": "message",
-        "role": "assistant",
-        "content": use,
-        "stop_reason": "tool_use",
-        "usage": {"output_tokens": 3},
-    }
-    two = {
-        "type": "message",
-        "role": "assistant",
-        "content": [{"type": "text", "text": "a.txt"}],
-        "stop_reason": "end_turn",
-    }
+    message = {"type": "message", "role": "assistant"}
+    one = message | {"content": use, "stop_reason": "tool_use", "usage": {"output_tokens": 3}}
+    two = message | {"content": [{"type": "text", "text": "a.txt"}], "stop_reason": "end_turn"}
     back = [ask, {"role": "assistant", "content": use[1:]}, {"role": "user", "content": result}]
     (run,), _ = run_of(
         tmp_path,
         {"request_body": head | {"messages": [ask]}, "response_body": one, "request_id": "1"},
         {"request_body": head | {"messages": back}, "response_body": two, "request_id": "2", "passed": False},
     )
-    assert said(run) == [
-        {"role": "system", "content": "sys"},
-        {"role": "user", "content": "list"},
-        {
-            "role": "assistant",
-            "reasoning_content": "hm",
-            "tool_calls": [{"id": "t", "name": "ls", "arguments": {"d": "."}}],
-        },
-        {"role": "tool", "content": "a.txt", "tool_call_id": "t"},
-        {"role": "assistant", "content": "a.txt"},
-    ]
+    assert sent(run) == [
+        {"role": "system", "content": "sys"}, {"role": "user", "content": "list"},
+        {"role": "assistant", "reasoning_content": "hm", "tool_calls": [{
+            "id": "t", "name": "ls", "arguments": {"d": "."}
+        }]},
+        {"role": "tool", "content": "a.txt", "tool_call_id": "t"}, {"role": "assistant", "content": "a.txt"},
+    ]  # fmt: skip
     assert run.tools == [{"type": "function", "function": {"name": "ls", "parameters": {}}}]
     assert run.meta["response"]["stop_reason"] == "end_turn" and run.id == "2"
     assert run.outcome is None and run.meta["passed"] is False, "a call that passed is no run that succeeded"
@@ -160,11 +129,9 @@ def test_lines_of_batches(tmp_path: Path) -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "q"}]}
     asked = {"custom_id": "one", "method": "POST", "url": "/v1/chat/completions", "body": body}
     message = {"role": "assistant", "content": "a", "refusal": None}
-    answer = {
-        "status_code": 200,
-        "request_id": "r",
-        "body": {"id": "c", "choices": [{"message": message}], "usage": {}},
-    }
+    answer = {"status_code": 200, "request_id": "r", "body": {
+        "id": "c", "choices": [{"message": message}], "usage": {}
+    }}  # fmt: skip
     done = {"id": "batch_req", "custom_id": "one", "response": answer, "error": None}
     alone = {**asked, "custom_id": "two"}
     lost = {**done, "custom_id": "three"}
@@ -197,17 +164,14 @@ def test_several_choices_headers_and_plain_answers(tmp_path: Path) -> None:
     assert texts(third) == ["once", " upon"]
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        {"input": "a text", "output": "a text", "score": 1.0},
-        {"messages": [{"role": "user", "content": "q"}], "response": "a data set's column"},
-        {"request": {"messages": [{"role": "user", "content": "q"}]}},
-        {"messages": [{"role": "user", "content": "q"}], "input": [{"role": "user", "content": "q"}], "output": "o"},
-        response("r", "x", input=[{"role": "user", "content": "q"}]),
-        {"custom_id": "x", "body": {"model": "embed", "texts": ["a"]}},
-    ],
-)
+@pytest.mark.parametrize("record", [
+    {"input": "a text", "output": "a text", "score": 1.0},
+    {"messages": [{"role": "user", "content": "q"}], "response": "a data set's column"},
+    {"request": {"messages": [{"role": "user", "content": "q"}]}},
+    {"messages": [{"role": "user", "content": "q"}], "input": [{"role": "user", "content": "q"}], "output": "o"},
+    response("r", "x", input=[{"role": "user", "content": "q"}]),
+    {"custom_id": "x", "body": {"model": "embed", "texts": ["a"]}},
+])  # fmt: skip
 def test_what_is_no_log_of_calls(record: Any) -> None:
     assert not calls.sniff(record)
 
@@ -215,7 +179,6 @@ def test_what_is_no_log_of_calls(record: Any) -> None:
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.lists(st.lists(st.sampled_from("xy"), min_size=1, max_size=4), min_size=1, max_size=5), st.integers(0, 99))
 def test_every_conversation_comes_out_whole_whatever_the_order(talks: list[list[str]], seed: int) -> None:
-    """Conversations of `xy` turns, cut into calls and shuffled: each call is in one run, and no longest talk is lost."""
     records, longest = [], set[tuple[str, ...]]()
     for number, turns in enumerate(talks):
         said: list[str] = [f"u: {number}"]
@@ -260,10 +223,8 @@ def served(
 ) -> dict[str, Any]:
     """A call of the Responses API; of a conversation that the server keeps, if it goes on from no other."""
     talk = {"previous_response_id": after} if after else {"conversation": {"id": "conv"}}
-    return {
-        "request": {"model": "m", "input": text},
-        "response": response(number, reply, created_at=made, **talk, **more),
-    }
+    answer = response(number, reply, created_at=made, **talk, **more)
+    return {"request": {"model": "m", "input": text}, "response": answer}
 
 
 @pytest.mark.parametrize(

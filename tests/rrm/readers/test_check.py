@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
+from log_rows import talk
 from rich.table import Table
 from typer.testing import CliRunner
 
@@ -28,21 +29,18 @@ def prose(seed: int, words: int = 120) -> str:
     return " ".join(np.random.default_rng(seed).choice(WORDS, words))
 
 
-def make(name: str, question: str, said: str, outcome: float | None = 1.0, tool: str = "", **meta: Any) -> Trajectory:
-    messages: list[dict[str, Any]] = [{"role": "user", "content": question}, {"role": "assistant", "content": said}]
-    if tool:
-        messages += [{"role": "tool", "content": tool}, {"role": "assistant", "content": "so"}]
+def make(name: str, question: str, answer: str, outcome: float | None = 1.0, tool: str = "", **meta: Any) -> Trajectory:
+    later = [{"role": "tool", "content": tool}, {"role": "assistant", "content": "so"}] if tool else []
+    messages = [*talk(question, answer), *later]
     record = {"id": name, "task": question, "question_id": question[:2], "messages": messages, "outcome": outcome}
     return Trajectory.model_validate({**record, "meta": meta})
 
 
 def test_counts_balance_and_lengths() -> None:
     rows = [
-        make("a", "q1", "x" * 10),
-        make("b", "q1", "y" * 30, 0.0, tool="z"),
-        make("c", "q2", "w", None),
+        make("a", "q1", "x" * 10), make("b", "q1", "y" * 30, 0.0, tool="z"), make("c", "q2", "w", None),
         make("d", "q3", "v", 0.5),
-    ]
+    ]  # fmt: skip
     report = check(rows)
     assert (report.rows, report.positive, report.negative, report.partial, report.unlabelled) == (4, 1, 1, 1, 1)
     assert (report.questions, report.questions_with_both_labels, report.attempts_per_question) == (3, 1, 1.33)
@@ -84,12 +82,9 @@ def test_leaks_across_splits() -> None:
     body = prose(1)
     near = " ".join([*body.split()[:-1], "different"])
     rows = [
-        make("a", "q1 is asked", body),
-        make("b", "q2 is asked", near),  # nearly a's transcript, in another split
-        make("c", "q3 is asked", prose(2)),
-        make("d", "q4 is asked", prose(3)),
-        make("e", "q5 is asked", prose(4)),
-    ]
+        make("a", "q1 is asked", body), make("b", "q2 is asked", near),  # nearly a's transcript, in another split
+        make("c", "q3 is asked", prose(2)), make("d", "q4 is asked", prose(3)), make("e", "q5 is asked", prose(4)),
+    ]  # fmt: skip
     rows[3].task = "Q3 is  ASKED"  # the same words as c's question
     report = check(rows, {"train": ["q1", "q3", "q6"], "test": ["q2", "q4", "q6"]})
     assert report.questions_in_two_splits == ["q6"] and report.same_question_text == [("q3", "q4")]
@@ -157,15 +152,10 @@ def test_errors_have_rows_of_their_own_and_no_line_is_wide(tmp_path: Path, monke
     assert "`mesages` may be its `messages`" in " ".join(said) and "…" in " ".join(said)  # the ninth key's
 
 
-@pytest.mark.parametrize(
-    ("cells", "width"),
-    [
-        (["a" * 30] * 8, 8 * 30 + 25),  # many short ones: as wide as they are
-        (["a", "b " * 400], 160),
-        (["a" * 80, "b" * 81, "c" * 300], 80 * 3 + 10),
-        (["a" * 20, "b" * 70], 97),
-    ],
-)
+@pytest.mark.parametrize(("cells", "width"), [
+    (["a" * 30] * 8, 8 * 30 + 25),  # many short ones: as wide as they are
+    (["a", "b " * 400], 160), (["a" * 80, "b" * 81, "c" * 300], 80 * 3 + 10), (["a" * 20, "b" * 70], 97),
+])  # fmt: skip
 def test_only_long_cells_are_folded(cells: list[str], width: int, capsys: pytest.CaptureFixture[str]) -> None:
     table = Table(*["x"] * len(cells))
     table.add_row(*cells)

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from call_logs import chat, response, run_of, said, texts
+from call_logs import chat, response, run_of, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from log_rows import sent
 
 from rrm.errors import ReadError
 from rrm.readers import calls
@@ -27,13 +28,9 @@ def sse(*events: Any, names: bool = False, gap: str = "\n\n") -> str:
 
 
 def chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
-    return {
-        "id": "chatcmpl-7",
-        "object": "chat.completion.chunk",
-        "model": "m-1",
-        "system_fingerprint": "fp",
-        "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}],
-    }
+    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+    head = {"id": "chatcmpl-7", "object": "chat.completion.chunk", "model": "m-1", "system_fingerprint": "fp"}
+    return {**head, "choices": [choice]}
 
 
 def tool(index: int, arguments: str, id: str | None = None, name: str | None = None) -> dict[str, Any]:
@@ -46,64 +43,35 @@ def streamed(body: Any, **more: Any) -> dict[str, Any]:
 
 
 CHUNKS = [
-    chunk(role="assistant", content=""),
-    chunk(reasoning_content="Look it "),
-    chunk(reasoning_content="up."),
-    chunk(content="One \u2028mo"),
-    chunk(content="ment."),
-    chunk(tool_calls=[tool(0, "", "call_a", "search")]),
-    chunk(tool_calls=[tool(0, '{"q": "Pa')]),
-    chunk(tool_calls=[tool(1, "", "call_b", "search")]),
-    chunk(tool_calls=[tool(0, 'ris"}')]),
-    chunk(tool_calls=[tool(1, '{"q": "Rome"}', "")]),
-    chunk("tool_calls"),
+    chunk(role="assistant", content=""), chunk(reasoning_content="Look it "), chunk(reasoning_content="up."),
+    chunk(content="One \u2028mo"), chunk(content="ment."), chunk(tool_calls=[tool(0, "", "call_a", "search")]),
+    chunk(tool_calls=[tool(0, '{"q": "Pa')]), chunk(tool_calls=[tool(1, "", "call_b", "search")]),
+    chunk(tool_calls=[tool(0, 'ris"}')]), chunk(tool_calls=[tool(1, '{"q": "Rome"}', "")]), chunk("tool_calls"),
     {"id": "chatcmpl-7", "object": "chat.completion.chunk", "choices": [], "usage": {"total_tokens": 9}},
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        sse(*CHUNKS, "[DONE]"),
-        ": comment\n\n" + sse(*CHUNKS, gap="\n"),
-        sse(*CHUNKS, "[DONE]", gap="\r\n\r\n"),
-        {"status_code": 200, "headers": {}, "body": sse(*CHUNKS, "[DONE]")},
-        CHUNKS,
-        json.dumps(CHUNKS),
-        sse(*CHUNKS, "[DONE]").splitlines(),
-        [sse(c, gap="") for c in (*CHUNKS, "[DONE]")],
-        [sse(c) for c in (*CHUNKS, "[DONE]")],
-        [sse(*CHUNKS)[at : at + 50] for at in range(0, len(sse(*CHUNKS)), 50)],
+        sse(*CHUNKS, "[DONE]"), ": comment\n\n" + sse(*CHUNKS, gap="\n"), sse(*CHUNKS, "[DONE]", gap="\r\n\r\n"),
+        {"status_code": 200, "headers": {}, "body": sse(*CHUNKS, "[DONE]")}, CHUNKS, json.dumps(CHUNKS),
+        sse(*CHUNKS, "[DONE]").splitlines(), [sse(c, gap="") for c in (*CHUNKS, "[DONE]")],
+        [sse(c) for c in (*CHUNKS, "[DONE]")], [sse(*CHUNKS)[at : at + 50] for at in range(0, len(sse(*CHUNKS)), 50)],
         json.dumps([sse(c, gap="") for c in CHUNKS]),
     ],
     ids=[
-        "sse",
-        "no blank lines",
-        "crlf",
-        "in an envelope",
-        "list",
-        "list as text",
-        "lines",
-        "lines without blanks",
-        "events",
-        "pieces",
-        "lines as text",
+        "sse", "no blank lines", "crlf", "in an envelope", "list", "list as text", "lines", "lines without blanks",
+        "events", "pieces", "lines as text",
     ],
-)
+)  # fmt: skip
 def test_a_streamed_completion_is_joined(tmp_path: Path, body: Any) -> None:
     (run,), errors = run_of(tmp_path, streamed(body))
     assert not errors
-    assert said(run)[1:] == [
-        {
-            "role": "assistant",
-            "content": "One \u2028moment.",
-            "reasoning_content": "Look it up.",
-            "tool_calls": [
-                {"name": "search", "arguments": {"q": "Paris"}, "id": "call_a"},
-                {"name": "search", "arguments": {"q": "Rome"}, "id": "call_b"},
-            ],
-        }
-    ]
+    cities = (("Paris", "call_a"), ("Rome", "call_b"))
+    calls = [{"name": "search", "arguments": {"q": city}, "id": id} for city, id in cities]
+    message = {"role": "assistant", "content": "One \u2028moment.", "reasoning_content": "Look it up."}
+    assert sent(run)[1:] == [message | {"tool_calls": calls}]
     answer = run.meta["response"]
     assert answer["usage"] == {"total_tokens": 9} and answer["finish_reason"] == "tool_calls"
     assert answer["system_fingerprint"] == "fp" and answer["model"] == "m-1"
@@ -128,36 +96,22 @@ def test_a_streamed_message_of_anthropics(tmp_path: Path) -> None:
 
     start = {"id": "msg_1", "type": "message", "role": "assistant", "content": [], "usage": {"input_tokens": 3}}
     events = [
-        {"type": "message_start", "message": start},
-        block(0, "thinking", thinking="", signature=""),
-        delta(0, type="thinking_delta", thinking="Hm"),
-        delta(0, type="thinking_delta", thinking="m."),
-        delta(0, type="signature_delta", signature="xx"),
-        {"type": "content_block_stop", "index": 0},
-        block(1, "text", text=""),
-        {"type": "ping"},
-        delta(1, type="text_delta", text="Let me "),
-        delta(1, type="text_delta", text="see."),
-        block(2, "tool_use", id="toolu_1", name="search", input={}),
-        delta(2, type="input_json_delta", partial_json=""),
-        delta(2, type="input_json_delta", partial_json='{"q": "Pa'),
+        {"type": "message_start", "message": start}, block(0, "thinking", thinking="", signature=""),
+        delta(0, type="thinking_delta", thinking="Hm"), delta(0, type="thinking_delta", thinking="m."),
+        delta(0, type="signature_delta", signature="xx"), {"type": "content_block_stop", "index": 0},
+        block(1, "text", text=""), {"type": "ping"}, delta(1, type="text_delta", text="Let me "),
+        delta(1, type="text_delta", text="see."), block(2, "tool_use", id="toolu_1", name="search", input={}),
+        delta(2, type="input_json_delta", partial_json=""), delta(2, type="input_json_delta", partial_json='{"q": "Pa'),
         delta(2, type="input_json_delta", partial_json='ris"}'),
         block(3, "tool_use", id="toolu_2", name="now", input={}),
         {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 4}},
         {"type": "message_stop"},
-    ]
+    ]  # fmt: skip
     (run,), errors = run_of(tmp_path, streamed(sse(*events, names=True), system="be kind"))
-    assert said(run)[2:] == [
-        {
-            "role": "assistant",
-            "content": "Let me see.",
-            "reasoning_content": "Hmm.",
-            "tool_calls": [
-                {"name": "search", "arguments": {"q": "Paris"}, "id": "toolu_1"},
-                {"name": "now", "arguments": {}, "id": "toolu_2"},
-            ],
-        }
-    ]
+    search = {"name": "search", "arguments": {"q": "Paris"}, "id": "toolu_1"}
+    now = {"name": "now", "arguments": {}, "id": "toolu_2"}
+    message = {"role": "assistant", "content": "Let me see.", "reasoning_content": "Hmm."}
+    assert sent(run)[2:] == [message | {"tool_calls": [search, now]}]
     assert not errors and run.meta["response"]["usage"] == {"input_tokens": 3, "output_tokens": 4}
     broken = {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}
     (run,), errors = run_of(tmp_path, streamed(sse(*events[:9], broken, names=True), system="be kind"))
@@ -234,16 +188,13 @@ def test_an_event_may_have_several_lines_as_the_standard_has_it(tmp_path: Path) 
     assert not found and "event 2 of the streamed answer is not JSON" in error.reason
 
 
-@pytest.mark.parametrize(
-    ("body", "why"),
-    [
-        (sse(*CHUNKS[:5]), "breaks off after 5 events"),
-        (sse(*CHUNKS)[:-40], "event 12 of the streamed answer is not JSON"),
-        (sse("[DONE]"), "a stream of events of no API that is known"),
-        (sse({"candidates": []}), r"no API that is known \(they hold candidates\)"),
-        (sse(CHUNKS[-1], "[DONE]"), "breaks off"),
-    ],
-)
+@pytest.mark.parametrize(("body", "why"), [
+    (sse(*CHUNKS[:5]), "breaks off after 5 events"),
+    (sse(*CHUNKS)[:-40], "event 12 of the streamed answer is not JSON"),
+    (sse("[DONE]"), "a stream of events of no API that is known"),
+    (sse({"candidates": []}), r"no API that is known \(they hold candidates\)"),
+    (sse(CHUNKS[-1], "[DONE]"), "breaks off"),
+])  # fmt: skip
 def test_a_stream_that_cannot_be_joined_is_an_error_and_never_words(tmp_path: Path, body: str, why: str) -> None:
     found, (error,) = run_of(tmp_path, streamed(body))
     assert not found and re.search(why, error.reason) and "log the whole answer instead" in error.reason
@@ -258,19 +209,14 @@ def piece(arguments: str = "", **more: Any) -> dict[str, Any]:
 def joined(folder: Path, *deltas: dict[str, Any]) -> tuple[list[Any], list[ReadError]]:
     """The name, the arguments and the id of each call that deltas make, and the errors."""
     found, errors = run_of(folder, streamed(sse(*(chunk(**d) for d in deltas), chunk("tool_calls"), "[DONE]")))
-    made = [call for run in found for call in said(run)[1]["tool_calls"]]
+    made = [call for run in found for call in sent(run)[1]["tool_calls"]]
     return [(call["name"], call["arguments"], call.get("id")) for call in made], errors
 
 
-@pytest.mark.parametrize(
-    "pieces",
-    [
-        [("ge", ""), ("t", '{"a"'), (None, ": 1}")],
-        [("g", ""), ("e", ""), ("t", '{"a": 1}'), ("", "")],
-        [("get", '{"a"'), ("get", ": "), ("get", "1}")],
-        [("ge", ""), ("t", '{"a"'), ("get", ": 1}")],
-    ],
-)
+@pytest.mark.parametrize("pieces", [
+    [("ge", ""), ("t", '{"a"'), (None, ": 1}")], [("g", ""), ("e", ""), ("t", '{"a": 1}'), ("", "")],
+    [("get", '{"a"'), ("get", ": "), ("get", "1}")], [("ge", ""), ("t", '{"a"'), ("get", ": 1}")],
+])  # fmt: skip
 def test_a_streamed_name_may_come_in_pieces_or_each_time(tmp_path: Path, pieces: list[tuple[str | None, str]]) -> None:
     deltas = [{"tool_calls": [piece(text, index=0, name=name)]} for name, text in pieces]
     deltas[0]["tool_calls"][0]["id"] = "c"
@@ -290,14 +236,11 @@ def test_a_piece_of_a_streamed_call_without_an_index_goes_on_with_the_last(tmp_p
     assert joined(tmp_path, beside) == ([("get", {}, None), ("put", {}, None)], [])
 
 
-@pytest.mark.parametrize(
-    ("deltas", "why"),
-    [
-        ([{"tool_calls": [piece("{}")]}], "neither `index` nor `id`"),
-        ([{"tool_calls": [piece("{}", name="get")]}] * 2, "neither `index` nor `id`"),
-        ([{"tool_calls": ["get"]}], "tool call is no object"),
-    ],
-)
+@pytest.mark.parametrize(("deltas", "why"), [
+    ([{"tool_calls": [piece("{}")]}], "neither `index` nor `id`"),
+    ([{"tool_calls": [piece("{}", name="get")]}] * 2, "neither `index` nor `id`"),
+    ([{"tool_calls": ["get"]}], "tool call is no object"),
+])  # fmt: skip
 def test_a_piece_of_nobodys_call_is_an_error(tmp_path: Path, deltas: list[dict[str, Any]], why: str) -> None:
     calls, (error,) = joined(tmp_path, *deltas)
     assert not calls and why in error.reason and "log the whole answer instead" in error.reason
@@ -328,14 +271,10 @@ def test_an_id_for_each_piece_of_a_call_makes_no_calls_of_them(tmp_path: Path) -
     assert joined(tmp_path, *deltas) == ([("get", {"q": "Paris"}, "c0")], [])
 
 
-@pytest.mark.parametrize(
-    "calls",
-    [
-        [piece('{"q": ', index=0, id="c", name="get"), SHARED[1]],
-        [piece("", index=0, id="c", name="get"), SHARED[1]],
-        [SHARED[0], piece('{"q": ', index=0, name="put")],
-    ],
-)
+@pytest.mark.parametrize("calls", [
+    [piece('{"q": ', index=0, id="c", name="get"), SHARED[1]], [piece("", index=0, id="c", name="get"), SHARED[1]],
+    [SHARED[0], piece('{"q": ', index=0, name="put")],
+])  # fmt: skip
 def test_calls_that_share_an_index_and_cannot_be_told_apart_are_an_error(tmp_path: Path, calls: list[Any]) -> None:
     for deltas in ([{"tool_calls": calls}], [{"tool_calls": [call]} for call in calls]):
         made, (error,) = joined(tmp_path, *deltas)
@@ -369,17 +308,20 @@ KEYS = ["choices", "type", "delta", "index", "content_block", "message", "usage"
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    st.recursive(
-        st.none()
-        | st.booleans()
-        | st.integers()
-        | st.sampled_from(["error", "message_start", "message_delta", "x", ""]),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
-        max_leaves=12,
-    )
-)
+@given(st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(["error", "message_start", "message_delta", "x", ""]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=12,
+))  # fmt: skip
 def test_any_event_is_joined_or_refused(event: Any) -> None:
     for body in (sse({"choices": [], "type": "message_start"}, event, "[DONE]"), [{"type": "message_start"}, event]):
         with contextlib.suppress(ValueError):
             calls.parse(SourceItem(streamed(body), "x", 1))
+
+
+def test_parts_of_a_list_are_joined_by_their_index(tmp_path: Path) -> None:
+    parts = [{"index": 0, "text": "Hm"}, {"index": 1, "text": "So"}, {"index": 0, "text": "m."}, {"text": "!"}]
+    deltas = [chunk(reasoning_details=[part]) for part in parts]
+    (run,), errors = run_of(tmp_path, streamed(sse(*deltas, chunk("stop", content="4"), "[DONE]")))
+    details = [{"text": "Hmm."}, {"text": "So"}, {"text": "!"}]
+    assert sent(run)[1] == {"role": "assistant", "content": "4", "reasoning_details": details} and not errors

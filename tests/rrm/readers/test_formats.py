@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 from hypothesis import given, settings
+from log_rows import SAMPLES as SAMPLE_FILES
+from log_rows import talk
 from test_readers_garbage import SAMPLES, anything
 from typer.testing import CliRunner
 
@@ -18,27 +22,21 @@ from rrm.errors import ReadError
 from rrm.readers import FORMATS, READERS, read
 from rrm.readers.formats import FILES, FileFormats, holds, unknown
 
-CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+CHAT = talk("q", "a")
 
 
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
-        ({"messages": [{"content": "x"}]}, "nearest: openai (it has `messages`; lacks `messages[].role`);"),
-        ({"object": "response", "id": 1}, "nearest: responses (it has `object=response`; lacks `output[].type`);"),
-        ({"task_id": 3, "traj": "x"}, "nearest: tau_bench (it has `task_id`; lacks `traj[].role`);"),
-        ({"custom_id": "x", "body": {}}, "nearest: calls (it has `custom_id`; lacks `body.messages`, `response`);"),
-        ({"mesages": CHAT}, "nearest: openai (`mesages` may be its `messages`);"),
-        ({"sesionId": "s"}, "nearest: claude_code (`sesionId` may be its `sessionId`);"),
-        (
-            {"lc": 1, "id": ["x", "AIMessage"], "kwargs": {}},
-            "nearest: langchain (it has `lc`; lacks `messages[].data`);",
-        ),
-        ([{"type": "human"}], "nearest: langchain (it has `[].type`; lacks `[].data`);"),
-    ],
-)
-def test_the_nearest_format_and_what_it_lacks(value: Any, said: str) -> None:
-    assert said in unknown(value, READERS)
+@pytest.mark.parametrize(("value", "words"), [
+    ({"messages": [{"content": "x"}]}, "nearest: openai (it has `messages`; lacks `messages[].role`);"),
+    ({"object": "response", "id": 1}, "nearest: responses (it has `object=response`; lacks `output[].type`);"),
+    ({"task_id": 3, "traj": "x"}, "nearest: tau_bench (it has `task_id`; lacks `traj[].role`);"),
+    ({"custom_id": "x", "body": {}}, "nearest: calls (it has `custom_id`; lacks `body.messages`, `response`);"),
+    ({"mesages": CHAT}, "nearest: openai (`mesages` may be its `messages`);"),
+    ({"sesionId": "s"}, "nearest: claude_code (`sesionId` may be its `sessionId`);"),
+    ({"lc": 1, "id": ["x", "AIMessage"], "kwargs": {}}, "nearest: langchain (it has `lc`; lacks `messages[].data`);"),
+    ([{"type": "human"}], "nearest: langchain (it has `[].type`; lacks `[].data`);"),
+])  # fmt: skip
+def test_the_nearest_format_and_what_it_lacks(value: Any, words: str) -> None:
+    assert words in unknown(value, READERS)
 
 
 @pytest.mark.parametrize("value", [{"foo": 1}, {"id": "x", "foo": 1}, {}, [1], "text", 3, None])
@@ -70,9 +68,7 @@ def test_every_format_that_is_no_text_has_marks_and_its_sample_bears_them() -> N
 def test_marks() -> None:
     value = {"a": [{"b": {"c": "x"}}, {"d": None}], "e": "word"}
     assert holds(value, "a[].b.c") and holds(value, "e=word") and holds(value, "z|e") and holds([value], "[].e")
-    assert (
-        not holds(value, "a[].d") and not holds(value, "e=other") and not holds(value, "e[]") and not holds(value, "[]")
-    )
+    assert not any(holds(value, mark) for mark in ("a[].d", "e=other", "e[]", "[]"))
 
 
 def row(file: str, format: str) -> Trajectory:
@@ -113,3 +109,31 @@ def test_check_names_the_format_of_each_file(tmp_path: Path) -> None:
     summary = json.loads(done.stdout.splitlines()[-1])
     assert summary["files"] == {str(tmp_path / "a.dat"): {"calls": 1}, str(tmp_path / "b.jsonl"): {"openai": 1}}
     assert summary["rows_of_other_files"] == 0
+
+
+SCRIPTS = sorted(SAMPLE_FILES.glob("make_*.py"))
+
+
+def names(script: Path) -> str:
+    """All string constants of a script but its docstring: file names stand whole, or as the parts of a formatted string."""
+    tree = ast.parse(script.read_text(encoding="utf-8"))
+    said = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return "\n".join(text for text in said if text != ast.get_docstring(tree, clean=False))
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_a_script_names_its_packages_and_their_versions(script: Path) -> None:
+    told = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or ""
+    assert re.search(r"pip install [\w-]+==\d+(\.\d+)+", told), script.name
+
+
+def test_every_sample_is_made_by_a_script() -> None:
+    said = "\n".join(
+        [*map(names, SCRIPTS), *(path.read_text(encoding="utf-8") for path in SAMPLE_FILES.glob("make_*.mjs"))]
+    )
+    files = [
+        path.name for path in SAMPLE_FILES.iterdir() if path.is_file() and path.suffix not in (".py", ".mjs", ".md")
+    ]
+    assert len(files) >= 15
+    for name in files:
+        assert re.search(rf"\b{re.escape(name.partition('.')[0])}\b", said), f"no script makes {name}"

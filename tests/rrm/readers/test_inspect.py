@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from log_rows import SAMPLES, read_text, talk
 
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import inspect_ai, read
 from rrm.readers.archive import Archive
 
-SAMPLES = Path(__file__).parent / "samples"
 KINDS = ("eval", "json")
 
 
@@ -25,17 +24,12 @@ def runs(kind: str, **options: Any) -> list[Trajectory]:
 
 def log(tmp_path: Path, samples: list[Any], **options: Any) -> tuple[list[Trajectory], list[ReadError]]:
     """A `.json` log of these samples."""
-    path = tmp_path / "log.json"
-    path.write_text(
-        json.dumps({"version": 2, "status": "success", "eval": {"task": "t", "model": "m"}, "samples": samples})
-    )
-    errors: list[ReadError] = []
-    return list(read(path, on_error=errors.append, **options)), errors
+    value = {"version": 2, "status": "success", "eval": {"task": "t", "model": "m"}, "samples": samples}
+    return read_text(tmp_path / "log.json", json.dumps(value), **options)
 
 
 def sample(**more: Any) -> dict[str, Any]:
-    said = [{"role": "user", "content": "6 x 7?"}, {"role": "assistant", "content": "42"}]
-    return {"id": 1, "epoch": 1, "input": "6 x 7?", "target": "42", "messages": said, **more}
+    return {"id": 1, "epoch": 1, "input": "6 x 7?", "target": "42", "messages": talk("6 x 7?", "42"), **more}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -71,14 +65,14 @@ def test_fields_of_one_sample(kind: str) -> None:
 
 
 def test_both_kinds_of_log_hold_the_same_runs() -> None:
-    said = [
-        [
-            [(m.role, m.content, [(c.name, c.arguments) for c in m.tool_calls or []]) for m in t.messages]
-            for t in runs(kind)
+    def messages(kind: str) -> list[Any]:
+        messages = [m for t in runs(kind) for m in [t.id, *t.messages]]
+        return [
+            m if isinstance(m, str) else (m.role, m.content, [(c.name, c.arguments) for c in m.tool_calls or []])
+            for m in messages
         ]
-        for kind in KINDS
-    ]
-    assert said[0] == said[1]
+
+    assert messages("eval") == messages("json")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -92,24 +86,13 @@ def test_of_several_scorers_none_is_chosen_but_one_can_be_named(kind: str) -> No
         runs(kind, outcome="scores.none")
 
 
-@pytest.mark.parametrize(
-    ("value", "wanted"),
-    [
-        ("C", 1.0),
-        ("I", 0.0),
-        ("P", 0.5),
-        ("N", 0.0),
-        (0.25, 0.25),
-        (True, 1.0),
-        ("x", None),
-        (3, None),
-        ({"a": 1}, None),
-    ],
-)
-def test_one_scorer_is_the_outcome(tmp_path: Path, value: Any, wanted: float | None) -> None:
+@pytest.mark.parametrize(("value", "outcome"), [
+    ("C", 1.0), ("I", 0.0), ("P", 0.5), ("N", 0.0), (0.25, 0.25), (True, 1.0), ("x", None), (3, None), ({"a": 1}, None),
+])  # fmt: skip
+def test_one_scorer_is_the_outcome(tmp_path: Path, value: Any, outcome: float | None) -> None:
     (run,), errors = log(tmp_path, [sample(scores={"grade": {"value": value}})])
-    assert errors == [] and run.outcome == wanted
-    assert run.source and run.source.outcome_field == (None if wanted is None else "scores.grade")
+    assert errors == [] and run.outcome == outcome
+    assert run.source and run.source.outcome_field == (None if outcome is None else "scores.grade")
 
 
 def test_a_one_is_no_success_on_a_scale_to_five(tmp_path: Path) -> None:
@@ -124,23 +107,13 @@ def test_a_sample_that_failed_before_its_first_message_keeps_its_question(tmp_pa
 
 
 def test_reasoning_and_a_tool_of_the_server(tmp_path: Path) -> None:
-    parts = [
-        {"type": "reasoning", "reasoning": "hm"},
-        {
-            "type": "tool_use",
-            "tool_type": "web_search",
-            "id": "s",
-            "name": "search",
-            "arguments": '{"q": "x"}',
-            "result": "y",
-        },
-        {"type": "text", "text": "42"},
-    ]
-    messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": parts}]
-    (run,), _ = log(tmp_path, [sample(messages=messages)])
-    said, result = run.messages[1:]
-    assert (said.reasoning_content, said.content) == ("hm", "42") and said.tool_calls
-    assert said.tool_calls[0].arguments == {"q": "x"} and (result.content, result.tool_call_id) == ("y", "s")
+    use = {"type": "tool_use", "tool_type": "web_search", "id": "s", "name": "search"}
+    use |= {"arguments": '{"q": "x"}', "result": "y"}
+    parts = [{"type": "reasoning", "reasoning": "hm"}, use, {"type": "text", "text": "42"}]
+    (run,), _ = log(tmp_path, [sample(messages=talk("q", parts))])
+    call, result = run.messages[1:]
+    assert (call.reasoning_content, call.content) == ("hm", "42") and call.tool_calls
+    assert call.tool_calls[0].arguments == {"q": "x"} and (result.content, result.tool_call_id) == ("y", "s")
 
 
 def test_attachments_cannot_unfold_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +147,7 @@ def test_a_log_that_was_cut_off_is_read_from_its_journal(tmp_path: Path) -> None
 
 def test_sniffing_needs_the_marks() -> None:
     assert inspect_ai.sniff(sample()) and inspect_ai.sniff({"eval": {"task": "t"}, "samples": []})
-    less = copy.copy(sample())
+    less = sample()
     del less["epoch"]
     assert not inspect_ai.sniff(less) and not inspect_ai.sniff([sample()])
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 import typer
+from log_rows import read_text, sent, talk
 from typer.testing import CliRunner
 
 from rrm.cli import annotate_cmd
 from rrm.config import TrainConfig
 from rrm.data.annotation import own_annotations, read_annotations
 from rrm.data.trajectory import Trajectory
-from rrm.errors import ReadError, RRMError
-from rrm.readers import read
+from rrm.errors import RRMError
 from rrm.train import given_labels as given
 from rrm.train.prepare import load_data
 
@@ -37,14 +37,9 @@ def judged(prompt: str, reply: str = REPLY, **more: Any) -> dict[str, Any]:
     return {"conversations": [{"from": "human", "value": prompt}, {"from": "gpt", "value": reply}], **more}
 
 
-def found(tmp_path: Path, *rows: Any) -> tuple[list[Trajectory], list[str]]:
-    path, errors = tmp_path / "rows.json", list[ReadError]()
-    path.write_text(json.dumps(list(rows)))
-    return list(read(path, on_error=errors.append)), [error.reason for error in errors]
-
-
-def sent(run: Trajectory) -> list[dict[str, Any]]:
-    return [m.model_dump(exclude_none=True) for m in run.messages]
+def read_rows(tmp_path: Path, *rows: Any) -> tuple[list[Trajectory], list[str]]:
+    runs, errors = read_text(tmp_path / "rows.json", json.dumps(rows))
+    return runs, [error.reason for error in errors]
 
 
 # ---- Reagent-RRM ----
@@ -62,17 +57,12 @@ MESSAGES = [
 @pytest.mark.parametrize("question", ["Original question:\n", "Question: "])
 def test_prompt_and_reply_become_a_run_and_its_label(tmp_path: Path, heading: str, question: str) -> None:
     prompt = f"{RUBRIC}\n\n{question}How wide is the door?\n\n{heading}{RUN}"
-    (run,), errors = found(tmp_path, judged(prompt, source="doors", score=0.6))
+    (run,), errors = read_rows(tmp_path, judged(prompt, source="doors", score=0.6))
     assert errors == [] and sent(run) == MESSAGES
     assert (run.id, run.task, run.outcome) == ("rows:1", "How wide is the door?", None)
     assert run.source and run.source.format == "judge_sft"
-    label = {
-        "score": 0.6,
-        "trace": "It looked once.",
-        "critique": "Look twice.",
-        "annotator": "judge_sft",
-        "kind": "llm",
-    }
+    label = {"score": 0.6, "trace": "It looked once.", "critique": "Look twice."}
+    label |= {"annotator": "judge_sft", "kind": "llm"}
     assert run.meta == {"source": "doors", "score": 0.6, "annotations": [label], "rubric": RUBRIC}
     (annotation,), unusable = own_annotations(run)
     assert unusable == 0 and (annotation.digest, annotation.trajectory_id) == (run.digest, "rows:1")
@@ -83,72 +73,59 @@ def test_lines_that_look_like_headings_are_none_beside_the_published_ones(tmp_pa
     rubric = "You judge.\nQuestion: what the user asked comes below.\nYour trajectory: none."
     asked = "Describe.\nMy trajectory: fly\nThe agent's answer: yes"
     shown = "Question: which?\nA trajectory: that one.\nModel output:\nOriginal question: no\nDone."
-    (one,), errors = found(tmp_path, judged(f"{rubric}\nOriginal question:\n{asked}\nAgent Trajectory:\n{shown}"))
+    (one,), errors = read_rows(tmp_path, judged(f"{rubric}\nOriginal question:\n{asked}\nAgent Trajectory:\n{shown}"))
     assert errors == [] and one.meta["rubric"] == rubric and one.task == asked
     assert [m.text() for m in one.messages] == [asked, shown]
-    (two,), errors = found(tmp_path, judged(f"Judge.\nQuestion: {asked}\nAgent Trajectory:\n{shown}"))
+    (two,), errors = read_rows(tmp_path, judged(f"Judge.\nQuestion: {asked}\nAgent Trajectory:\n{shown}"))
     assert errors == [] and two.task == asked and two.messages[-1].text() == shown
 
 
-@pytest.mark.parametrize(
-    ("prompt", "heading"),
-    [
-        ("Question: as\nQuestion: q\nAgent Trajectory: a", "Question:"),
-        ("Original question: as\nOriginal question: q\nAgent Trajectory: a", "Original question:"),
-        ("Original question: q\nAgent Trajectory: a\nAgent Trajectory: b", "Agent Trajectory:"),
-        ("Question: My\nown trajectory: x\nReasoning trajectory: a", "own trajectory:"),
-        ("Question: q\nAgent's response: a\nAgent's response: b", "Agent's response:"),
-    ],
-)
+@pytest.mark.parametrize(("prompt", "heading"), [
+    ("Question: as\nQuestion: q\nAgent Trajectory: a", "Question:"),
+    ("Original question: as\nOriginal question: q\nAgent Trajectory: a", "Original question:"),
+    ("Original question: q\nAgent Trajectory: a\nAgent Trajectory: b", "Agent Trajectory:"),
+    ("Question: My\nown trajectory: x\nReasoning trajectory: a", "own trajectory:"),
+    ("Question: q\nAgent's response: a\nAgent's response: b", "Agent's response:"),
+])  # fmt: skip
 def test_a_prompt_with_two_such_headings_is_refused(tmp_path: Path, prompt: str, heading: str) -> None:
-    runs, (reason,) = found(tmp_path, judged(prompt))
+    runs, (reason,) = read_rows(tmp_path, judged(prompt))
     assert runs == [] and f"has 2 lines like {heading!r}" in reason
 
 
 def test_a_rubric_in_a_turn_of_its_own_and_a_run_as_messages(tmp_path: Path) -> None:
-    said = [
-        {"role": "assistant", "content": "I look."},
-        {"role": "user", "content": "And?"},
-        {"role": "assistant", "content": "90"},
-    ]
-    chat = [
-        {"role": "system", "content": RUBRIC},
-        {"role": "user", "content": f"Question: How wide?\n\nAgent Trajectory: {json.dumps(said)}"},
-        {"role": "assistant", "content": REPLY},
-    ]
-    (run,), errors = found(tmp_path, {"messages": chat, "id": "r1"})
+    asked, *later = talk("How wide?", "I look.", "And?", "90")
+    prompt = f"Question: How wide?\n\nAgent Trajectory: {json.dumps(later)}"
+    chat = [{"role": "system", "content": RUBRIC}, *talk(prompt, REPLY)]
+    (run,), errors = read_rows(tmp_path, {"messages": chat, "id": "r1"})
     assert errors == [] and run.id == "r1" and run.meta["rubric"] == RUBRIC
-    assert sent(run) == [{"role": "user", "content": "How wide?"}, *said]
+    assert sent(run) == [asked, *later]
 
 
 def test_tools_that_the_question_declares(tmp_path: Path) -> None:
     tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
     asked = f"You help.\n\n# Tools\n\n<tools>\n{json.dumps(tool)}\n</tools>\n\nHow wide?"
-    (run,), _ = found(tmp_path, judged(f"Original question:\n{asked}\n\nAgent Trajectory:\n{RUN}"))
+    (run,), _ = read_rows(tmp_path, judged(f"Original question:\n{asked}\n\nAgent Trajectory:\n{RUN}"))
     assert run.tools == [tool] and run.messages[0].text() == asked
     chat = f"<|im_start|>system\n{asked}<|im_end|>\n<|im_start|>user\nThe door?<|im_end|>\n<|im_start|>assistant\n{RUN}<|im_end|>"
-    (run,), _ = found(tmp_path, judged(f"Original question:\nx\n\nAgent Trajectory:\n{chat}"))
+    (run,), _ = read_rows(tmp_path, judged(f"Original question:\nx\n\nAgent Trajectory:\n{chat}"))
     assert run.tools is None and [m.role for m in run.messages] == ["system", "user", "assistant", "tool", "assistant"]
 
 
-@pytest.mark.parametrize(
-    ("prompt", "reply", "why"),
-    [
-        ("Question: q\n\nit went well", REPLY, "names no transcript after its question"),
-        ("Question: q\n\nAgent Trajectory:\n", REPLY, "nothing follows the prompt's heading 'Agent Trajectory:'"),
-        ("Question: q\n\nAgent Trajectory: a", REPLY.replace("0.6", "6"), "score '6' lies outside [0, 1]"),
-        ("Question: q\n\nAgent Trajectory: a", REPLY.replace("0.6", "high"), "score 'high' is not a number"),
-        ("Question: q\n\nAgent Trajectory: <|im_start|>user\nx<|im_end|>", REPLY, "holds no turn of the agent"),
-    ],
-)
+@pytest.mark.parametrize(("prompt", "reply", "why"), [
+    ("Question: q\n\nit went well", REPLY, "names no transcript after its question"),
+    ("Question: q\n\nAgent Trajectory:\n", REPLY, "nothing follows the prompt's heading 'Agent Trajectory:'"),
+    ("Question: q\n\nAgent Trajectory: a", REPLY.replace("0.6", "6"), "score '6' lies outside [0, 1]"),
+    ("Question: q\n\nAgent Trajectory: a", REPLY.replace("0.6", "high"), "score 'high' is not a number"),
+    ("Question: q\n\nAgent Trajectory: <|im_start|>user\nx<|im_end|>", REPLY, "holds no turn of the agent"),
+])  # fmt: skip
 def test_what_cannot_be_parsed_is_refused_with_its_reason(tmp_path: Path, prompt: str, reply: str, why: str) -> None:
-    runs, (reason,) = found(tmp_path, judged(prompt, reply))
+    runs, (reason,) = read_rows(tmp_path, judged(prompt, reply))
     assert runs == [] and why in reason and reason.endswith("(format judge_sft)")
 
 
 def test_an_ordinary_chat_is_no_judges_prompt(tmp_path: Path) -> None:
     plain = judged("Question: q?", "An answer.")
-    (run,), _ = found(tmp_path, plain)
+    (run,), _ = read_rows(tmp_path, plain)
     assert run.source and run.source.format == "openai"
 
 
@@ -173,7 +150,7 @@ def test_phase_2_keeps_the_whole_solution_and_labels_to_its_first_error(tmp_path
     planned = ["I add.", "6 + 6 = 13.", "So 13."]
     rated = step(option("6 + 6 = 13.", -1), option("6 + 6 = 12.", 1), chosen=None)
     row = solution(step(option("I add.", 0)), rated, finish="found_error", pre_generated_steps=planned)
-    (run,), errors = found(tmp_path, row)
+    (run,), errors = read_rows(tmp_path, row)
     assert errors == [] and [m.text() for m in run.messages] == ["What is 6 + 6?", *planned]
     assert run.outcome is None and run.meta["reference"] == "12" and run.meta["finish_reason"] == "found_error"
     assert run.meta["alternatives"] == [{"step": 2, "text": "6 + 6 = 12.", "rating": 1}]
@@ -188,7 +165,7 @@ def test_phase_1_follows_what_was_chosen_and_knows_a_persons_words(tmp_path: Pat
     helped = solution(
         step(option("no", -1), chosen=None, human=written), step(option("12", 1, flagged=True)), finish="solution"
     )
-    (one, two), errors = found(tmp_path, good, helped)
+    (one, two), errors = read_rows(tmp_path, good, helped)
     assert errors == [] and [m.text() for m in one.messages[1:]] == ["yes", "12"] and one.outcome == 1.0
     assert one.source and one.source.outcome_field == "label.finish_reason"
     assert [m.text() for m in two.messages[1:]] == ["By hand.", "12"] and two.outcome is None
@@ -198,12 +175,10 @@ def test_phase_1_follows_what_was_chosen_and_knows_a_persons_words(tmp_path: Pat
 
 def test_what_prm800k_cannot_have_is_refused(tmp_path: Path) -> None:
     rows = [
-        solution(finish="give_up"),
-        solution(step(option("a", 1), chosen=3), finish="solution"),
-        solution(step(chosen=None), finish="give_up"),
-        solution(step(option("a", 2)), finish="solution"),
-    ]
-    runs, errors = found(tmp_path, *rows)
+        solution(finish="give_up"), solution(step(option("a", 1), chosen=3), finish="solution"),
+        solution(step(chosen=None), finish="give_up"), solution(step(option("a", 2)), finish="solution"),
+    ]  # fmt: skip
+    runs, errors = read_rows(tmp_path, *rows)
     assert runs == []
     assert [e.split(" (format")[0] for e in errors] == [
         "no step was labelled: `label.steps` is empty",
@@ -218,19 +193,12 @@ def test_what_prm800k_cannot_have_is_refused(tmp_path: Path) -> None:
 
 def test_the_first_error_is_bad_and_nothing_is_said_of_what_follows(tmp_path: Path) -> None:
     row = {"id": "gsm8k-0", "generator": "m", "problem": "6 + 6?", "steps": ["a", "b", "c"]}
-    rows = [
-        {**row, "final_answer_correct": False, "label": 1},
-        {**row, "id": "x", "final_answer_correct": True, "label": -1},
-    ]
-    (one, two), errors = found(tmp_path, *rows)
+    wrong = {**row, "final_answer_correct": False, "label": 1}
+    (one, two), errors = read_rows(tmp_path, wrong, {**row, "id": "x", "final_answer_correct": True, "label": -1})
     assert errors == [] and (one.id, one.task, one.outcome, two.outcome) == ("gsm8k-0", "6 + 6?", 0.0, 1.0)
     assert [m.text() for m in one.messages] == ["6 + 6?", "a", "b", "c"] and one.meta["agent"] == "m"
-    assert [(f.step, f.verdict) for f in own_annotations(one)[0][0].findings or ()] == [(1, "good"), (2, "bad")]
-    assert [(f.step, f.verdict) for f in own_annotations(two)[0][0].findings or ()] == [
-        (1, "good"),
-        (2, "good"),
-        (3, "good"),
-    ]
+    first, second = ([(f.step, f.verdict) for f in own_annotations(run)[0][0].findings or ()] for run in (one, two))
+    assert first == [(1, "good"), (2, "bad")] and second == [(1, "good"), (2, "good"), (3, "good")]
     assert one.question_id == two.question_id
 
 
@@ -239,7 +207,7 @@ def test_the_first_error_is_bad_and_nothing_is_said_of_what_follows(tmp_path: Pa
 )
 def test_a_label_that_is_no_step_is_refused(tmp_path: Path, more: dict[str, Any]) -> None:
     row = {"problem": "q", "steps": ["a", "b", "c"], "final_answer_correct": False, "label": 0, **more}
-    runs, (reason,) = found(tmp_path, row)
+    runs, (reason,) = read_rows(tmp_path, row)
     assert runs == [] and next(iter(more)) in reason
 
 
@@ -247,27 +215,23 @@ def test_a_label_that_is_no_step_is_refused(tmp_path: Path, more: dict[str, Any]
 
 
 def made(*labels: Any, **meta: Any) -> Trajectory:
-    said = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
-    return Trajectory.model_validate({"id": "r", "messages": said, "meta": {"annotations": list(labels), **meta}})
+    return Trajectory.model_validate(
+        {"id": "r", "messages": talk("q", "a"), "meta": {"annotations": list(labels), **meta}}
+    )
 
 
 def test_an_entry_that_is_no_label_is_counted() -> None:
     good = {"annotator": "ann", "kind": "human", "score": 0.5}
     bad = [
-        3,
-        {"score": 0.5},
-        {**good, "score": 2},
-        {**good, "colour": 1},
+        3, {"score": 0.5}, {**good, "score": 2}, {**good, "colour": 1},
         {**good, "findings": [{"step": 2, "verdict": "bad"}]},
-    ]
+    ]  # fmt: skip
     counts = Counter[str]()
     (label,) = given.annotate([made(good, *bad)], counts=counts)
     assert label.score == 0.5 and label.digest == made(good).digest
     assert counts["annotations_unusable"] == 5 and counts["annotated"] == 1
-    assert own_annotations(Trajectory.model_validate({"id": "r", "messages": [], "meta": {"annotations": "none"}})) == (
-        [],
-        0,
-    )
+    none = Trajectory.model_validate({"id": "r", "messages": [], "meta": {"annotations": "none"}})
+    assert own_annotations(none) == ([], 0)
 
 
 def test_a_text_that_names_the_answer_is_dropped_and_the_rest_kept() -> None:
@@ -294,6 +258,6 @@ def test_annotate_writes_them_and_train_takes_them(tmp_path: Path) -> None:
     assert {run.id: [a.score for a in labels[run.id]] for run in runs} == {"rows:1": [0.6], "rows:2": [None]}
     both = TrainConfig.model_validate({"data": {"trajectories": [str(rows)], "annotations": ["given", str(out)]}})
     assert [len(several) for several in load_data(both)[1].values()] == [2, 2]
-    rows.write_text(json.dumps([{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]) + "\n")
+    rows.write_text(json.dumps(talk("q", "a")) + "\n")
     with pytest.raises(RRMError, match="names 'given', and none of 1 transcripts carries a label"):
         load_data(config)

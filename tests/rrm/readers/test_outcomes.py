@@ -9,65 +9,50 @@ from typing import Any
 
 import pytest
 import typer
+from log_rows import talk
 from typer.testing import CliRunner
 
-from rrm.cli import check_cmd, eval_cmd
+from rrm.cli import annotate_cmd, check_cmd, convert_cmd, eval_cmd, score_cmd
 from rrm.config import TrainConfig
 from rrm.data.trajectory import Trajectory, write_jsonl
 from rrm.errors import ConfigError, ReadError, RRMError
 from rrm.readers import read
 from rrm.readers.check import check
+from rrm.readers.leaks import cut_verdicts
 from rrm.readers.outcomes import OTHERS, find_outcome, guessed_scale, refuse_other_scales
 from rrm.train.prepare import load_data
 
-MESSAGES = [{"role": "user", "content": "Is it so?"}, {"role": "assistant", "content": "No."}]
+MESSAGES = talk("Is it so?", "No.")
+
+
+def rows_of(path: Path, *records: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps({"messages": MESSAGES, **record}) + "\n" for record in records))
+    return path
 
 
 def one(folder: Path, record: dict[str, Any], **options: Any) -> Trajectory:
-    path = folder / "run.jsonl"
-    path.write_text(json.dumps({"messages": MESSAGES, **record}) + "\n")
-    (found,) = read([path], **options)
-    return found
+    (run,) = read(rows_of(folder / "run.jsonl", record), **options)
+    return run
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        {"label": "yes"},
-        {"label": 1},
-        {"result": "no"},
-        {"result": True},
-        {"correct": "yes"},
-        {"correct": 1, "choices": ["a", "b"]},
-        {"correct": "correct", "options": ["a", "correct"]},
-        {"reward": "no"},
-        {"score": "1"},
-        {"score": 7},
-        {"reward": -1.0},
-        {"answer": "no"},
-        {"status": "success"},
-    ],
-)
+@pytest.mark.parametrize("record", [
+    {"label": "yes"}, {"label": 1}, {"result": "no"}, {"result": True}, {"correct": "yes"},
+    {"correct": 1, "choices": ["a", "b"]}, {"correct": "correct", "options": ["a", "correct"]}, {"reward": "no"},
+    {"score": "1"}, {"score": 7}, {"reward": -1.0}, {"answer": "no"}, {"status": "success"},
+])  # fmt: skip
 def test_a_field_that_may_mean_something_else_is_no_outcome(tmp_path: Path, record: dict[str, Any]) -> None:
     found = one(tmp_path, record)
     assert found.outcome is None and found.source and found.source.outcome_field is None
     assert list(found.meta.values()) == list(record.values()), "nothing is lost"
 
 
-@pytest.mark.parametrize(
-    ("record", "value", "field"),
-    [
-        ({"outcome": False}, 0.0, "outcome"),
-        ({"success": "yes"}, 1.0, "success"),
-        ({"correct": True, "choices": ["a", "b"]}, 1.0, "correct"),
-        ({"correct": "False", "reward": 0.5}, 0.0, "correct"),
-        ({"is_correct": "no"}, 0.0, "is_correct"),
-        ({"label": "yes", "reward": 0.25}, 0.25, "reward"),
-        ({"em": 1, "score": 0.1}, 1.0, "em"),
-        ({"score": 0.7}, 0.7, "score"),
-        ({"gpt4o_output": "True", "answer": "no"}, 1.0, "gpt4o_output"),
-    ],
-)
+@pytest.mark.parametrize(("record", "value", "field"), [
+    ({"outcome": False}, 0.0, "outcome"), ({"success": "yes"}, 1.0, "success"),
+    ({"correct": True, "choices": ["a", "b"]}, 1.0, "correct"), ({"correct": "False", "reward": 0.5}, 0.0, "correct"),
+    ({"is_correct": "no"}, 0.0, "is_correct"), ({"label": "yes", "reward": 0.25}, 0.25, "reward"),
+    ({"em": 1, "score": 0.1}, 1.0, "em"), ({"score": 0.7}, 0.7, "score"),
+    ({"gpt4o_output": "True", "answer": "no"}, 1.0, "gpt4o_output"),
+])  # fmt: skip
 def test_the_field_that_says_so_is_read_and_recorded(
     tmp_path: Path, record: dict[str, Any], value: float, field: str
 ) -> None:
@@ -124,25 +109,21 @@ def test_a_mapping_takes_no_outcome_that_is_not_mapped_and_loses_none(tmp_path: 
 
 
 def test_training_data_takes_the_field_too(tmp_path: Path) -> None:
-    path = tmp_path / "runs.jsonl"
-    path.write_text(json.dumps({"messages": MESSAGES, "label": "yes"}) + "\n")
+    path = rows_of(tmp_path / "runs.jsonl", {"label": "yes"})
     for field, outcome in ((None, None), ("label", 1.0)):
         (found,), _ = load_data(TrainConfig.model_validate({"data": {"trajectories": [str(path)], "outcome": field}}))
         assert found.outcome == outcome
 
 
 def test_check_counts_the_fields_and_tells_of_those_it_did_not_read(tmp_path: Path) -> None:
-    rows = [
-        one(tmp_path, r) for r in ({"reward": 1}, {"reward": 0}, {"success": True}, {"label": "no"}, {"label": "cat"})
-    ]
-    report = check(rows)
+    records = ({"reward": 1}, {"reward": 0}, {"success": True}, {"label": "no"}, {"label": "cat"})
+    report = check([one(tmp_path, record) for record in records])
     assert report.outcome_fields == {"reward": 2, "success": 1}
     assert report.unread_outcomes == {"label": 1} and "label" in OTHERS and report.unlabelled == 2
     assert report.other_scales == {} and report.other_scale_complaint is None
 
 
 def test_check_finds_flags_and_marks_that_may_be_outcomes(tmp_path: Path) -> None:
-    """`is_ok` and `rating` were listed nowhere: "no labels"."""
     rows = [{"is_ok": i < 2, "rating": 1 + i, "tokens": i, "streamed": True, "info": {"won": i == 0}} for i in range(4)]
     report = check([one(tmp_path, row) for row in rows])
     assert report.unlabelled == 4 and report.unread_outcomes == {"is_ok": 4, "info.won": 4}
@@ -180,9 +161,7 @@ def test_check_tells_where_no_call_has_a_result(tmp_path: Path, results: bool, m
 
 
 def marked(folder: Path, field: str, values: tuple[object, ...]) -> Path:
-    path = folder / "marked.jsonl"
-    path.write_text("".join(json.dumps({"messages": MESSAGES, field: value}) + "\n" for value in values))
-    return path
+    return rows_of(folder / "marked.jsonl", *({field: value} for value in values))
 
 
 @pytest.mark.parametrize(
@@ -213,24 +192,17 @@ def test_a_mark_of_another_scale_is_refused_by_check_train_and_eval(
 
 
 def test_a_mark_of_another_scale_harms_nothing_where_another_field_says_how_it_ended(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps({"messages": MESSAGES, "success": s > 3, "score": s}) + "\n" for s in (1, 3, 5)))
+    path = rows_of(tmp_path / "rows.jsonl", *({"success": s > 3, "score": s} for s in (1, 3, 5)))
     assert [t.outcome for t in read([path])] == [0.0, 0.0, 1.0]
     assert check(read([path])).other_scale_complaint is None
     assert len(load_data(TrainConfig.model_validate({"data": {"trajectories": [str(path)]}}))[0]) == 3
     marks = marked(tmp_path, "score", (2, 3, True, "1", None))
     assert check(read([marks])).other_scales == {"score": 2}
-    (tmp_path / "marked.jsonl").write_text(json.dumps({"messages": MESSAGES, "score": 10**400, "won": True}) + "\n")
+    rows_of(marks, {"score": 10**400, "won": True})
     assert [t.outcome for t in read([marks], outcome="won")] == [1.0]
 
 
-def rows_of(path: Path, *records: dict[str, Any]) -> Path:
-    path.write_text("".join(json.dumps({"messages": MESSAGES, **record}) + "\n" for record in records))
-    return path
-
-
 def test_a_free_number_in_one_file_says_nothing_of_that_field_in_another(tmp_path: Path) -> None:
-    """`reward` of 0 and 1, and elsewhere `correct` beside a free `reward`: each was read alone, and refused together."""
     marks = rows_of(tmp_path / "marks.jsonl", *({"reward": i % 2} for i in range(4)))
     free = rows_of(tmp_path / "free.jsonl", *({"correct": bool(i % 2), "reward": i - 3.5} for i in range(4)))
     rows = list(read([marks, free]))
@@ -244,17 +216,12 @@ def test_a_mark_without_an_outcome_speaks_of_files_of_one_run_each(tmp_path: Pat
         refuse_other_scales(read(files))
 
 
-@pytest.mark.parametrize(
-    ("values", "off", "taken"),
-    [
-        ((0, 1, 2, 3), 2, 2),  # the right choice's number
-        (("0", "1", "2", "3"), 2, 2),
-        (("Paris", "1", "1984", "0"), 2, 2),  # the right answer's text
-        ((0, 1, 1, -1), 1, 3),
-        ((True, False, 1, "correct", "Paris"), 1, 1),  # the number alone is in doubt
-        (("true", "Paris", "False"), 1, 2),  # of questions some of which are yes or no
-    ],
-)
+@pytest.mark.parametrize(("values", "off", "taken"), [
+    ((0, 1, 2, 3), 2, 2),  # the right choice's number
+    (("0", "1", "2", "3"), 2, 2), (("Paris", "1", "1984", "0"), 2, 2),  # the right answer's text
+    ((0, 1, 1, -1), 1, 3), ((True, False, 1, "correct", "Paris"), 1, 1),  # the number alone is in doubt
+    (("true", "Paris", "False"), 1, 2),  # of questions some of which are yes or no
+])  # fmt: skip
 def test_correct_that_is_no_label_in_some_rows_is_no_outcome_in_the_others(
     tmp_path: Path, values: tuple[object, ...], off: int, taken: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -266,18 +233,11 @@ def test_correct_that_is_no_label_in_some_rows_is_no_outcome_in_the_others(
         refuse_other_scales(rows)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        (0, 1, 1),
-        (True, "false", "unknown", "", None, "N/A"),
-        (0.5, 1),
-        ("yes", "no", "Paris"),
-        (True, False, "see the log", 7),
-        ("correct", "Failed", "Paris"),
-        (1, 0, "timeout", "Pending", "skipped", "-", "no answer", "NaN"),
-    ],
-)
+@pytest.mark.parametrize("values", [
+    (0, 1, 1), (True, "false", "unknown", "", None, "N/A"), (0.5, 1), ("yes", "no", "Paris"),
+    (True, False, "see the log", 7), ("correct", "Failed", "Paris"),
+    (1, 0, "timeout", "Pending", "skipped", "-", "no answer", "NaN"),
+])  # fmt: skip
 def test_correct_that_is_a_label_wherever_it_speaks_is_one(tmp_path: Path, values: tuple[object, ...]) -> None:
     refuse_other_scales(read([marked(tmp_path, "correct", values)]))
 
@@ -290,9 +250,8 @@ def test_a_boolean_is_no_mark_of_another_scale(tmp_path: Path) -> None:
 
 def test_a_choice_or_an_answer_in_one_file_says_nothing_of_labels_in_another(tmp_path: Path) -> None:
     labels = rows_of(tmp_path / "labels.jsonl", {"correct": True}, {"correct": 0})
-    choices = rows_of(
-        tmp_path / "choices.jsonl", {"correct": 3, "choices": ["a", "b", "c", "d"]}, {"correct": 1, "options": []}
-    )
+    of_choices = ({"correct": 3, "choices": ["a", "b", "c", "d"]}, {"correct": 1, "options": []})
+    choices = rows_of(tmp_path / "choices.jsonl", *of_choices)
     answers = rows_of(tmp_path / "answers.jsonl", {"correct": "yes"}, {"correct": "Paris"})
     rows = list(read([labels, choices, answers]))
     refuse_other_scales(rows)
@@ -303,3 +262,82 @@ def test_correct_that_is_named_is_read_as_named(tmp_path: Path) -> None:
     rows = list(read([marked(tmp_path, "correct", ("yes", "no", 1))], outcome="correct"))
     refuse_other_scales(rows)
     assert [t.outcome for t in rows] == [1.0, 0.0, 1.0]
+
+
+def verdict_run(*turns: str, outcome: float | None = 1.0, role: str = "tool") -> Trajectory:
+    """A task, then agent and environment in turn."""
+    roles = ["user"] + ["assistant", role] * len(turns)
+    texts = ("Your answer is wrong. Why?", *turns)
+    messages = [{"role": r, "content": text} for r, text in zip(roles, texts, strict=False)]
+    meta = {"outcome_leaks": [2], "agent": "a"}
+    return Trajectory.model_validate({"id": "t", "messages": messages, "outcome": outcome, "meta": meta})
+
+
+def later_texts(trajectory: Trajectory) -> list[str]:
+    return [m.text() for m in trajectory.messages[1:]]
+
+
+def test_a_run_without_a_verdict_is_left_as_it_is() -> None:
+    whole = verdict_run("search", "nothing about grades", "done")
+    assert cut_verdicts(whole) is whole
+    assert cut_verdicts(whole.model_copy(update={"messages": []})).messages == []
+
+
+def test_the_verdict_and_all_after_it_go_and_what_stood_before_it_stays() -> None:
+    cut = cut_verdicts(
+        verdict_run("<solution>4</solution>", "Observation:\nYour answer is wrong.", "sorry", outcome=0.0)
+    )
+    assert later_texts(cut) == ["<solution>4</solution>"] and cut.meta == {"agent": "a", "cut_at": 2}
+    cut = cut_verdicts(
+        verdict_run("run", "Out: 7\nOnce more. Now: your answer is wrong.\nTry again", "sorry", outcome=0.0)
+    )
+    assert later_texts(cut) == ["run", "Out: 7\nOnce more."]
+    assert check([cut]).verdicts == 0
+
+
+@pytest.mark.parametrize(("verdict", "more", "outcome", "kept"), [
+    ("Your answer is wrong.", ("again",), 0.0, 0.0),
+    ("Your answer is wrong.", ("again", "Your answer is correct."), 1.0, None),  # it succeeded later
+    ("Your answer is wrong.", (), 1.0, 1.0),  # nothing came later: the verdict_run is the same
+    ("Your answer is correct.", ("thanks",), 1.0, 1.0), ("Episode finished, reward = True", ("thanks",), 1.0, 1.0),
+    ("reward: 0.5", ("again",), 1.0, None), ("reward: 0.0", ("again",), 0.0, 0.0),
+    ("reward = 1.0", ("again",), 1.0, 1.0), ("your score is 7 of 10", ("again",), 1.0, None),
+    ("Your answer is wrong.", ("again",), None, None),
+])  # fmt: skip
+def test_the_outcome_stays_where_it_is_still_the_runs(
+    verdict: str, more: tuple[str, ...], outcome: float | None, kept: float | None
+) -> None:
+    cut = cut_verdicts(verdict_run("act", verdict, *more, outcome=outcome))
+    assert cut.outcome == kept and later_texts(cut) == ["act"]
+    assert cut.meta.get("whole_outcome") == (outcome if kept is None else None)
+
+
+def test_convert_cuts_on_demand_and_counts(tmp_path: Path, invoke) -> None:
+    data, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    write_jsonl(
+        data, [verdict_run("a", "ok", "b"), verdict_run("a", "Your answer is wrong.", "b", "Your answer is correct.")]
+    )
+    summary = invoke(convert_cmd.command, data, "-o", out, "--cut-verdicts")[1]
+    assert (summary["converted"], summary["cut"], summary["outcomes_unknown_after_cut"]) == (2, 1, 1)
+    assert [later_texts(t) for t in read([out])] == [["a", "ok", "b"], ["a"]]
+    assert "cut" not in invoke(convert_cmd.command, data, "-o", out)[1]
+    assert check(read([out])).verdicts == 2 and check(read([out])).outcome_leak_rows == 1
+
+
+def test_commands_read_the_outcome_from_a_named_field(tmp_path: Path, invoke) -> None:
+    data, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    row = {"messages": talk("q", "a"), "label": "yes"}
+    data.write_text(json.dumps(row) + "\n")
+    assert invoke(convert_cmd.command, data, "-o", out, "--outcome", "label")[0] == 0
+    assert [t.outcome for t in read([out])] == [1.0]
+    labels = tmp_path / "labels.jsonl"
+    summary = invoke(annotate_cmd.command, data, "-o", labels, "--annotator", "given", "--outcome", "label")[1]
+    assert summary["annotations"] == 1
+    code, summary = invoke(
+        annotate_cmd.command, data, "-o", labels, "--annotator", "given", "--outcome", "won", "--overwrite"
+    )
+    assert code == 1 and summary["unreadable"] == 1
+    code, summary = invoke(
+        score_cmd.command, data, "--model", "openai:http://127.0.0.1:9#m", "--dry-run", "--outcome", "won"
+    )
+    assert code == 1 and summary["unreadable"] == 1

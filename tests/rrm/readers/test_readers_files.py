@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 import types
@@ -13,19 +14,21 @@ from typing import Any
 
 import pytest
 from linear_time import assert_linear
+from log_rows import talk
 
 from rrm import readers
 from rrm.data.trajectory import Trajectory
-from rrm.errors import ReadError
+from rrm.errors import MissingExtra, ReadError
 from rrm.readers import read
 from rrm.readers.base import SourceItem, make
+from rrm.readers.hub import HubSet, hub_set
 from rrm.readers.jsontext import parse_json
+from rrm.readers.paths import missing
 from rrm.readers.unique import FLUSH, UniqueIds
 
 
 def run(k: int | str, **more: Any) -> dict[str, Any]:
-    messages = [{"role": "user", "content": f"question {k} é"}, {"role": "assistant", "content": f"answer {k}"}]
-    return {"id": f"r{k}", "messages": messages, **more}
+    return {"id": f"r{k}", "messages": talk(f"question {k} é", f"answer {k}"), **more}
 
 
 def collect(*paths: Path | str, **options: Any) -> tuple[list[Trajectory], list[ReadError]]:
@@ -37,24 +40,17 @@ RUNS = [run(k) for k in range(3)]
 JSONL = "\n".join(map(json.dumps, RUNS)) + "\n"
 
 
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [
-        ("a.jsonl", JSONL.encode()),
-        ("a.json", JSONL.encode()),  # JSONL under the wrong name
-        ("a.jsonl", json.dumps(RUNS, indent=2).encode()),  # a document under the wrong name
-        ("a.json", json.dumps(RUNS).encode()),
-        ("a", json.dumps({r["id"]: r for r in RUNS}, indent=1).encode()),
-        ("a.json", "\n".join(json.dumps(r, indent=2) for r in RUNS).encode()),  # documents in a row
-        ("a.jsonl", JSONL.replace("\n", "\r\n\r\n").encode()),
-        ("a.jsonl", b"\xef\xbb\xbf" + JSONL.encode()),
-        ("a.jsonl", "\n".join(json.dumps(r, ensure_ascii=False) for r in RUNS).encode("utf-16")),
-        ("a.jsonl", JSONL.encode("utf-32")),
-        ("a.jsonl.gz", gzip.compress(JSONL.encode())),
-        ("a.jsonl", gzip.compress(JSONL.encode()[:100]) + gzip.compress(JSONL.encode()[100:]) + b"\0" * 512),
-        ("a.txt", ("\n" * 3 + JSONL).encode()),
-    ],
-)
+@pytest.mark.parametrize(("name", "data"), [
+    ("a.jsonl", JSONL.encode()), ("a.json", JSONL.encode()),  # JSONL under the wrong name
+    ("a.jsonl", json.dumps(RUNS, indent=2).encode()),  # a document under the wrong name
+    ("a.json", json.dumps(RUNS).encode()), ("a", json.dumps({r["id"]: r for r in RUNS}, indent=1).encode()),
+    ("a.json", "\n".join(json.dumps(r, indent=2) for r in RUNS).encode()),  # documents in a row
+    ("a.jsonl", JSONL.replace("\n", "\r\n\r\n").encode()), ("a.jsonl", b"\xef\xbb\xbf" + JSONL.encode()),
+    ("a.jsonl", "\n".join(json.dumps(r, ensure_ascii=False) for r in RUNS).encode("utf-16")),
+    ("a.jsonl", JSONL.encode("utf-32")), ("a.jsonl.gz", gzip.compress(JSONL.encode())),
+    ("a.jsonl", gzip.compress(JSONL.encode()[:100]) + gzip.compress(JSONL.encode()[100:]) + b"\0" * 512),
+    ("a.txt", ("\n" * 3 + JSONL).encode()),
+])  # fmt: skip
 def test_the_same_three_runs_in_every_wrapping(tmp_path: Path, name: str, data: bytes) -> None:
     (tmp_path / name).write_bytes(data)
     found, errors = collect(tmp_path / name)
@@ -117,30 +113,17 @@ def test_damaged_gzip_gives_what_is_left(tmp_path: Path) -> None:
     assert [e.line for e in errors] == [len(found) + 1] and "ends early" in errors[0].reason
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"", "empty"),
-        (b"\n \n", "empty"),
-        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "an image"),
-        (b"\x7fELF\0\0\0\0", "binary"),
-        (b"PK\x03\x04zip", "zip"),
-        (gzip.compress(b"", mtime=0), "empty"),
-        (b"\x1f\x8bnot gzip at all", "gzip"),
-        (b"PAR1 but no parquet", "parquet"),
-        ("hello".encode("utf-16")[:-1], "UTF-16"),
-        (b"Dear diary,\ntoday I wrote no JSON.", "plain text"),
-        (b"[]", "empty list"),
-        (b'[{"messages": [', "cut off"),
-        (b'{"simulations": []}', "empty list"),
-        (b"\xff\xfe\xfa\xfb\xfc", "UTF"),
-    ],
-)
+@pytest.mark.parametrize(("data", "reason"), [
+    (b"", "empty"), (b"\n \n", "empty"), (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "an image"), (b"\x7fELF\0\0\0\0", "binary"),
+    (b"PK\x03\x04zip", "zip"), (gzip.compress(b"", mtime=0), "empty"), (b"\x1f\x8bnot gzip at all", "gzip"),
+    (b"PAR1 but no parquet", "parquet"), ("hello".encode("utf-16")[:-1], "UTF-16"),
+    (b"Dear diary,\ntoday I wrote no JSON.", "plain text"), (b"[]", "empty list"), (b'[{"messages": [', "cut off"),
+    (b'{"simulations": []}', "empty list"), (b"\xff\xfe\xfa\xfb\xfc", "UTF"),
+])  # fmt: skip
 def test_files_that_hold_no_transcript_are_one_error(tmp_path: Path, data: bytes, reason: str) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(data)
-    found, errors = collect(path)
-    assert found == [] and len(errors) == 1 and reason in errors[0].reason
+    (tmp_path / "file").write_bytes(data)
+    runs, (error,) = collect(tmp_path / "file")
+    assert runs == [] and reason in error.reason
 
 
 def test_wrong_path_names_the_nearest(tmp_path: Path) -> None:
@@ -212,10 +195,8 @@ def test_a_run_spread_over_the_files_of_a_folder(tmp_path: Path, monkeypatch: py
     found, errors = collect(tmp_path)
     assert errors == []
     assert [(t.id, [m.content for m in t.messages]) for t in found if t.source and t.source.format == "events"] == [
-        ("a/b", ["7", "8"]),
-        ("a", ["1", "2"]),
-        ("d", ["9"]),
-    ]
+        ("a/b", ["7", "8"]), ("a", ["1", "2"]), ("d", ["9"]),
+    ]  # fmt: skip
     assert [t.id for t in found] == ["a/b", "r0", "r1", "r2", "a", "d"]
 
 
@@ -294,3 +275,133 @@ def test_time_grows_with_the_document_and_not_with_its_square(tmp_path: Path, do
         assert errors == [] and found.messages
 
     assert_linear(read_it, count)
+
+
+def read_rows(path: Path, *more: dict[str, Any]) -> list[Trajectory]:
+    path.write_text("".join(json.dumps({"messages": talk("What is 2+2?", "4"), **fields}) + "\n" for fields in more))
+    return list(read(path))
+
+
+def test_a_subfolder_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed, scandir = tmp_path / "closed", os.scandir
+    for folder in (tmp_path, closed):
+        folder.mkdir(exist_ok=True)
+        read_rows(folder / "runs.jsonl", {}, {})
+
+    def refusing(path: Any) -> Any:  # root may read everything
+        if Path(path) == closed:
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(ReadError, match=r"closed: this folder cannot be read: Permission denied"):
+        list(read(tmp_path))
+    errors: list[ReadError] = []
+    assert len(list(read(tmp_path, on_error=errors.append))) == 2 and [e.path for e in errors] == [str(closed)]
+
+
+def test_ids_of_every_type_are_kept_as_text(tmp_path: Path) -> None:
+    rows = read_rows(tmp_path / "runs.jsonl", *({"id": id} for id in ["a", 7, True, 1.5, ["x", 2], 0]))
+    assert [t.id for t in rows] == ["a", "7", "true", "1.5", '["x", 2]', "0"]
+    assert [t.id for t in read_rows(tmp_path / "runs.jsonl", {"id": ""}, {"id": None}, {"id": []})] == [
+        "runs:1", "runs:2", "runs:3",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("field", ["outcome", "reward", "score", "success"])
+def test_numbers_that_are_no_outcomes_are_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, field: str
+) -> None:
+    found = read_rows(
+        tmp_path / "runs.jsonl", {field: "0.5"}, {field: 2}, {field: float("nan")},
+        {field: True if field == "success" else 1},
+    )  # fmt: skip
+    assert [t.outcome for t in found] == [None, None, None, 1.0]
+    assert (
+        f"`{field}` holds a number that is no label in [0, 1] in 3 runs, which have no outcome; the first: '0.5' of runs:1"
+        in caplog.text
+    )
+
+
+def test_words_and_choices_are_no_numbers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    read_rows(tmp_path / "runs.jsonl", {"correct": "B"}, {"correct": 3, "options": ["a"]}, {"outcome": "unknown"})
+    assert "no label" not in caplog.text
+
+
+ROWS = [
+    {"id": "a", "messages": talk("q", "x"), "correct": True},
+    {"id": "b", "turns": [{"who": "human", "what": "q"}], "meta": {"k": [1]}},
+]
+
+
+class Loaded:
+    """What a streaming data set is to us: rows, features or none, and `decode`."""
+
+    features = None
+
+    def __init__(self, rows: list[Any]) -> None:
+        self.rows = rows
+
+    def __iter__(self) -> Iterator[Any]:
+        for row in self.rows:
+            if isinstance(row, Exception):
+                raise row
+            yield row
+
+
+@pytest.mark.parametrize(("path", "named"), [
+    ("hf:owner/name:train", HubSet("owner/name", "train")),
+    ("hf:owner/name@v1#big:test", HubSet("owner/name", "test", config="big", revision="v1")),
+    ("hf:./folder:validation", HubSet("./folder", "validation")),
+])  # fmt: skip
+def test_names(path: str, named: HubSet) -> None:
+    assert hub_set(path) == named and missing(path) is None
+
+
+@pytest.mark.parametrize("path", ["hf:", "hf:owner/name", "hf:owner/name:", "hf::train", "hf:a/b:train[:10]"])
+def test_a_malformed_name_says_how_to_write_it(path: str) -> None:
+    errors: list[ReadError] = []
+    assert list(read(path, on_error=errors.append)) == []
+    assert len(errors) == 1 and "hf:owner/name:split" in errors[0].reason
+    assert missing(path) is not None
+
+
+def test_a_folder_of_data_files_through_the_library(tmp_path: Path) -> None:
+    (tmp_path / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    name = f"hf:{tmp_path}:test"
+    errors: list[ReadError] = []
+    (run,) = read(name, on_error=errors.append)
+    assert run.id == "a" and run.outcome == 1.0 and [m.text() for m in run.messages] == ["q", "x"]
+    assert run.source and (run.source.file, run.source.line, run.source.format) == (name, 1, "openai")
+    assert [e.line for e in errors] == [2]
+    mapping = {"messages": "turns?", "message.role": "who", "message.content": "what", "response": "id"}
+    mapped = list(read(name, mapping=mapping))
+    assert [m.text() for m in mapped[1].messages] == ["q", "b"] and mapped[1].meta["k"] == [1]
+    assert list(read(f"hf:{tmp_path}:train", on_error=errors.append)) == []
+    assert "cannot be read: Bad split: train. Available splits: ['test']" in errors[-1].reason
+
+
+def test_what_breaks_on_the_way_keeps_the_rows_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    asked: list[Any] = []
+
+    def load(*args: Any, **options: Any) -> Loaded:
+        asked.append((args, options))
+        return Loaded([ROWS[0], ConnectionError("the line\ndropped")])
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    errors: list[ReadError] = []
+    assert [t.id for t in read("hf:owner/name@v1#big:train", on_error=errors.append)] == ["a"]
+    assert asked == [(("owner/name", "big"), {"split": "train", "revision": "v1", "streaming": True})]
+    assert errors[0].line == 2
+    assert errors[0].reason == "the data set cannot be read from here on: the line dropped"
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: Loaded([]))
+    with pytest.raises(ReadError, match="has no rows"):
+        list(read("hf:owner/name:train"))
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    monkeypatch.setattr("rrm.data.extras._is_there", lambda module: module != "datasets")
+    with pytest.raises(MissingExtra, match=r"pip install 'agent-rrm\[hub\]'"):
+        list(read("hf:owner/name:train"))

@@ -28,24 +28,17 @@ SLOW = settings(
 ASK: dict[str, Any] = {"role": "user", "content": "What is 6 x 7?"}
 CALL = {"id": "c1", "type": "function", "function": {"name": "calc", "arguments": '{"e": "6*7"}'}}
 CHAT = [
-    ASK,
-    {"role": "assistant", "content": None, "tool_calls": [CALL], "timestamp": 1.5},
+    ASK, {"role": "assistant", "content": None, "tool_calls": [CALL], "timestamp": 1.5},
     {
-        "role": "tool",
-        "tool_call_id": "c1",
-        "name": "calc",
-        "content": [{"type": "text", "text": "42"}],
+        "role": "tool", "tool_call_id": "c1", "name": "calc", "content": [{"type": "text", "text": "42"}],
         "duration_s": 0.1,
     },
     {"role": "assistant", "content": "42", "reasoning_content": "done"},
-]
+]  # fmt: skip
 REACT = "Question: q?\nThought 1: t\nAction 1: Search[x]\nObservation 1: y\nThought 2: u\nAction: Finish[z]\n"
 TAGS = "a<|begin_of_query|> q<|end_of_query|><|begin_of_documents|>d<|end_of_documents|> b</think><answer>c</answer>"
-BLOCKS = [
-    {"type": "thinking", "thinking": "t"},
-    {"type": "text", "text": "x"},
-    {"type": "tool_use", "id": "t", "name": "n", "input": {"a": 1}},
-]
+BLOCKS = [{"type": "thinking", "thinking": "t"}, {"type": "text", "text": "x"}]
+BLOCKS += [{"type": "tool_use", "id": "t", "name": "n", "input": {"a": 1}}]
 RESULTS = [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "r"}], "is_error": True}]
 ANTHROPIC = [ASK, {"role": "assistant", "content": BLOCKS}, {"role": "user", "content": RESULTS}]
 SESSION = {"type": "assistant", "uuid": "u", "sessionId": "s", "isSidechain": True, "parentUuid": "p", "agentId": "a"}
@@ -55,222 +48,25 @@ SWE_STEP = {"action": "ls", "observation": "a.py", "response": "I list.", "thoug
 SWE_SAID = {"role": "assistant", "content": "I list.", "action": "ls", "agent": "main", "tool_calls": [CALL]}
 SWE_HEARD = {"role": "tool", "content": "a.py", "agent": "main", "tool_call_ids": ["c1"]}
 ATIF_STEPS = [
+    {"step_id": 1, "source": "user", "message": [{"type": "image", "source": {
+        "media_type": "image/png", "path": "p"
+    }}]},
     {
-        "step_id": 1,
-        "source": "user",
-        "message": [{"type": "image", "source": {"media_type": "image/png", "path": "p"}}],
-    },
-    {
-        "step_id": 2,
-        "source": "agent",
-        "message": "m",
+        "step_id": 2, "source": "agent", "message": "m",
         "tool_calls": [{"tool_call_id": "c", "function_name": "f", "arguments": {"a": 1}}],
         "observation": {"results": [{"source_call_id": "c", "content": "r"}]},
     },
-]
+]  # fmt: skip
 OPENHANDS_ACT = {"id": 1, "source": "agent", "action": "run", "args": {"command": "ls", "thought": "t"}}
-SAMPLES: dict[str, Any] = LOGS | {
-    "canonical": {"schema_version": 1, "id": "x", "messages": CHAT, "outcome": 0.5, "meta": {}},
-    "atif": {
-        "schema_version": "ATIF-v1.8",
-        "agent": {"tool_definitions": []},
-        "steps": ATIF_STEPS,
-        "extra": {"reward": 1},
-    },
-    "mini_swe_agent": {
-        "trajectory_format": "mini-swe-agent-1.1",
-        "info": {"exit_status": "Submitted", "resolved": True},
-        "messages": [
-            *CHAT[:3],
-            {
-                "object": "response",
-                "output": [{"type": "function_call", "call_id": "c", "name": "n", "arguments": "{}"}],
-            },
-            {
-                "type": "function_call_output",
-                "call_id": "c",
-                "output": "o",
-                "extra": {"raw_output": "o", "timestamp": 1.5},
-            },
-            {"role": "exit", "content": "patch", "extra": {"exit_status": "Submitted"}},
-        ],
-    },
-    "swe_agent": {
-        "trajectory": [SWE_STEP, {**SWE_STEP, "query": [ASK]}],
-        "history": [{**ASK, "agent": "main", "is_demo": True}, {**ASK, "agent": "main"}, SWE_SAID, SWE_HEARD],
-        "info": {"exit_status": "submitted", "submission": "+"},
-    },
-    "openhands": {
-        "instance_id": "i",
-        "history": [
-            {"id": 0, "source": "user", "action": "message", "args": {"content": "q", "image_urls": ["u"]}},
-            {
-                **OPENHANDS_ACT,
-                "tool_call_metadata": {
-                    "tool_call_id": "c1",
-                    "model_response": {"id": "m", "choices": [{"message": CHAT[1]}]},
-                },
-            },
-            {"id": 2, "source": "agent", "cause": 1, "observation": "run", "content": "a", "extras": {"exit_code": 0}},
-            {
-                "id": "e",
-                "source": "agent",
-                "kind": "ActionEvent",
-                "tool_call": {"id": "c", "name": "n", "arguments": "{}"},
-            },
-            {"id": "f", "source": "environment", "kind": "ObservationEvent", "observation": {"content": []}},
-        ],
-        "test_result": {"report": {"resolved": True}},
-    },
-    "openhands_events": OPENHANDS_ACT,
-    "verl": {
-        "input": "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n",
-        "output": '<think>t</think><tool_call>{"name": "n", "arguments": {}}</tool_call><|im_end|>\n<|im_start|>user\n'
-        "<tool_response>r</tool_response><|im_end|>\n<|im_start|>assistant\na<|im_end|>",
-        "gts": "a",
-        "score": 1.0,
-        "step": 3,
-        "steps": [{"input": "user\nq\nassistant\n", "output": "a", "step_index": 0, "acc": True}],
-    },
-    "judge_sft": {
-        "conversations": [
-            {
-                "from": "human",
-                "value": "Rate it.\n\nOriginal question:\nq\n\nAgent Trajectory:\n<think>t</think>"
-                '<tool_call>{"name": "n", "arguments": {}}</tool_call><tool_response>r</tool_response>a',
-            },
-            {"from": "gpt", "value": "<think>t</think><critique>c</critique><score>0.5</score>"},
-        ]
-    },
-    "sharegpt": {
-        "conversations": [
-            {"from": "function_call", "value": '<think>t</think>[{"name": "n", "arguments": {"a": 1}}]'},
-            {"from": "observation", "value": "r"},
-        ],
-        "system": "s",
-    },
-    "prm800k": {
-        "labeler": "l",
-        "question": {"problem": "q", "ground_truth_answer": "42", "pre_generated_steps": ["a", "b", "c"]},
-        "label": {
-            "steps": [
-                {"completions": [{"text": "a", "rating": 1, "flagged": None}], "chosen_completion": 0},
-                {"completions": [{"text": "x", "rating": 0}, {"text": "b", "rating": -1}], "chosen_completion": None},
-            ],
-            "finish_reason": "found_error",
-        },
-    },
-    "processbench": {
-        "id": "g-0",
-        "generator": "m",
-        "problem": "q",
-        "steps": ["a", "b"],
-        "final_answer_correct": False,
-        "label": 1,
-    },
-    "claude_code": {
-        **SESSION,
-        "message": {"role": "assistant", "id": "m", "content": BLOCKS},
-        "toolUseResult": {"durationMs": 1},
-    },
-    "inspect": {
-        "id": 1,
-        "epoch": 1,
-        "input": "q",
-        "target": "42",
-        "messages": [
-            {"role": "user", "content": [{"type": "image", "image": "attachment://a"}]},
-            {
-                "role": "assistant",
-                "content": [{"type": "reasoning", "reasoning": "r"}, {"type": "text", "text": "t"}],
-                "tool_calls": [{"id": "c", "function": "f", "arguments": {"x": 1}}],
-            },
-            {"role": "tool", "tool_call_id": "c", "function": "f", "content": "", "error": {"message": "e"}},
-        ],
-        "attachments": {"a": "data:image/gif;base64,R0lG"},
-        "scores": {"match": {"value": "C"}},
-        "events": [{"event": "tool", "id": "c", "working_time": 0.5}],
-    },
-    "otel": {
-        "traceId": "t",
-        "spanId": "s",
-        "startTimeUnixNano": "1",
-        "attributes": [
-            {"key": "gen_ai.input.messages", "value": {"stringValue": json.dumps([{"role": "user", "parts": []}])}},
-            {"key": "llm.input_messages.0.message.role", "value": {"stringValue": "user"}},
-        ],
-        "events": [{"name": "gen_ai.evaluation.result", "attributes": {"gen_ai.evaluation.score.value": 1}}],
-    },
-    "langsmith": {
-        "id": "r",
-        "trace_id": "t",
-        "run_type": "llm",
-        "inputs": {"messages": CHAT[:3]},
-        "outputs": {"choices": [{"message": CHAT[3]}]},
-        "feedback_stats": {"ok": {"n": 1, "avg": 1.0}},
-        "start_time": "2026-01-01T00:00:00",
-    },
-    "tau2": {
-        "info": {"environment_info": {"policy": "p", "domain_name": "d"}},
-        "tasks": [{"id": "1"}],
-        "simulations": [SIMULATION],
-    },
-    "tau_bench": TAU,
-    "calls": {
-        "request": {"model": "m", "messages": [ASK], "tools": [{"name": "n", "parameters": {}}]},
-        "response": {"choices": [{"message": CHAT[1], "finish_reason": "stop"}], "usage": {"total_tokens": 1}},
-        "metadata": {"trace_id": "t"},
-        "timestamp": 1.5,
-    },
-    "langchain": {
-        "messages": [
-            {"type": "human", "data": {"content": "q", "name": None}},
-            {"lc": 1, "type": "constructor", "id": ["l", "AIMessage"], "kwargs": {"content": BLOCKS}},
-            {
-                "type": "ai",
-                "content": "a",
-                "tool_calls": [{"name": "n", "args": {}, "id": "c"}],
-                "invalid_tool_calls": [],
-            },
-            {"type": "tool", "content": "r", "tool_call_id": "c", "status": "error"},
-        ]
-    },
-    "responses": {
-        "object": "response",
-        "instructions": "s",
-        "input": [{"role": "user", "content": [{"type": "input_text", "text": "q"}]}],
-        "output": [
-            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "t"}]},
-            {"type": "function_call", "call_id": "c", "name": "n", "arguments": "{}"},
-            {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "r"}]},
-            {"type": "mcp_call", "id": "m", "name": "n", "arguments": "{}", "output": "o", "error": None},
-        ],
-        "tools": [{"type": "function", "name": "n", "parameters": {}}],
-    },
-    "anthropic": {"system": "s", "messages": ANTHROPIC, "tools": [{"name": "n", "input_schema": {}}]},
-    "openai": {"id": "i", "messages": CHAT, "tools": "[]", "outcome": True, "question_id": "q", "answer": "42"},
-    "search_tags": {"question": "q?", "gen_text_store": TAGS, "gpt4o_output": "True", "answer": "c"},
-    "react": {"question": "q?", "traj": REACT, "reward": True, "traj_by_line": ["a"], "name": "n"},
-    "mapping": {"log": {"turns": CHAT}, "y": 1, "task": "q"},
-}
+SAMPLES: dict[
+    str, Any
+] = LOGS | {"canonical": {"schema_version": 1, "id": "x", "messages": CHAT, "outcome": 0.5, "meta": {}}, "atif": {"schema_version": "ATIF-v1.8", "agent": {"tool_definitions": []}, "steps": ATIF_STEPS, "extra": {"reward": 1}}, "mini_swe_agent": {"trajectory_format": "mini-swe-agent-1.1", "info": {"exit_status": "Submitted", "resolved": True}, "messages": [*CHAT[:3], {"object": "response", "output": [{"type": "function_call", "call_id": "c", "name": "n", "arguments": "{}"}]}, {"type": "function_call_output", "call_id": "c", "output": "o", "extra": {"raw_output": "o", "timestamp": 1.5}}, {"role": "exit", "content": "patch", "extra": {"exit_status": "Submitted"}}]}, "swe_agent": {"trajectory": [SWE_STEP, {**SWE_STEP, "query": [ASK]}], "history": [{**ASK, "agent": "main", "is_demo": True}, {**ASK, "agent": "main"}, SWE_SAID, SWE_HEARD], "info": {"exit_status": "submitted", "submission": "+"}}, "openhands": {"instance_id": "i", "history": [{"id": 0, "source": "user", "action": "message", "args": {"content": "q", "image_urls": ["u"]}}, {**OPENHANDS_ACT, "tool_call_metadata": {"tool_call_id": "c1", "model_response": {"id": "m", "choices": [{"message": CHAT[1]}]}}}, {"id": 2, "source": "agent", "cause": 1, "observation": "run", "content": "a", "extras": {"exit_code": 0}}, {"id": "e", "source": "agent", "kind": "ActionEvent", "tool_call": {"id": "c", "name": "n", "arguments": "{}"}}, {"id": "f", "source": "environment", "kind": "ObservationEvent", "observation": {"content": []}}], "test_result": {"report": {"resolved": True}}}, "openhands_events": OPENHANDS_ACT, "verl": {"input": "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n", "output": '<think>t</think><tool_call>{"name": "n", "arguments": {}}</tool_call><|im_end|>\n<|im_start|>user\n' "<tool_response>r</tool_response><|im_end|>\n<|im_start|>assistant\na<|im_end|>", "gts": "a", "score": 1.0, "step": 3, "steps": [{"input": "user\nq\nassistant\n", "output": "a", "step_index": 0, "acc": True}]}, "judge_sft": {"conversations": [{"from": "human", "value": "Rate it.\n\nOriginal question:\nq\n\nAgent Trajectory:\n<think>t</think>" '<tool_call>{"name": "n", "arguments": {}}</tool_call><tool_response>r</tool_response>a'}, {"from": "gpt", "value": "<think>t</think><critique>c</critique><score>0.5</score>"}]}, "sharegpt": {"conversations": [{"from": "function_call", "value": '<think>t</think>[{"name": "n", "arguments": {"a": 1}}]'}, {"from": "observation", "value": "r"}], "system": "s"}, "prm800k": {"labeler": "l", "question": {"problem": "q", "ground_truth_answer": "42", "pre_generated_steps": ["a", "b", "c"]}, "label": {"steps": [{"completions": [{"text": "a", "rating": 1, "flagged": None}], "chosen_completion": 0}, {"completions": [{"text": "x", "rating": 0}, {"text": "b", "rating": -1}], "chosen_completion": None}], "finish_reason": "found_error"}}, "processbench": {"id": "g-0", "generator": "m", "problem": "q", "steps": ["a", "b"], "final_answer_correct": False, "label": 1}, "claude_code": {**SESSION, "message": {"role": "assistant", "id": "m", "content": BLOCKS}, "toolUseResult": {"durationMs": 1}}, "inspect": {"id": 1, "epoch": 1, "input": "q", "target": "42", "messages": [{"role": "user", "content": [{"type": "image", "image": "attachment://a"}]}, {"role": "assistant", "content": [{"type": "reasoning", "reasoning": "r"}, {"type": "text", "text": "t"}], "tool_calls": [{"id": "c", "function": "f", "arguments": {"x": 1}}]}, {"role": "tool", "tool_call_id": "c", "function": "f", "content": "", "error": {"message": "e"}}], "attachments": {"a": "data:image/gif;base64,R0lG"}, "scores": {"match": {"value": "C"}}, "events": [{"event": "tool", "id": "c", "working_time": 0.5}]}, "otel": {"traceId": "t", "spanId": "s", "startTimeUnixNano": "1", "attributes": [{"key": "gen_ai.input.messages", "value": {"stringValue": json.dumps([{"role": "user", "parts": []}])}}, {"key": "llm.input_messages.0.message.role", "value": {"stringValue": "user"}}], "events": [{"name": "gen_ai.evaluation.result", "attributes": {"gen_ai.evaluation.score.value": 1}}]}, "langsmith": {"id": "r", "trace_id": "t", "run_type": "llm", "inputs": {"messages": CHAT[:3]}, "outputs": {"choices": [{"message": CHAT[3]}]}, "feedback_stats": {"ok": {"n": 1, "avg": 1.0}}, "start_time": "2026-01-01T00:00:00"}, "tau2": {"info": {"environment_info": {"policy": "p", "domain_name": "d"}}, "tasks": [{"id": "1"}], "simulations": [SIMULATION]}, "tau_bench": TAU, "calls": {"request": {"model": "m", "messages": [ASK], "tools": [{"name": "n", "parameters": {}}]}, "response": {"choices": [{"message": CHAT[1], "finish_reason": "stop"}], "usage": {"total_tokens": 1}}, "metadata": {"trace_id": "t"}, "timestamp": 1.5}, "langchain": {"messages": [{"type": "human", "data": {"content": "q", "name": None}}, {"lc": 1, "type": "constructor", "id": ["l", "AIMessage"], "kwargs": {"content": BLOCKS}}, {"type": "ai", "content": "a", "tool_calls": [{"name": "n", "args": {}, "id": "c"}], "invalid_tool_calls": []}, {"type": "tool", "content": "r", "tool_call_id": "c", "status": "error"}]}, "responses": {"object": "response", "instructions": "s", "input": [{"role": "user", "content": [{"type": "input_text", "text": "q"}]}], "output": [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "t"}]}, {"type": "function_call", "call_id": "c", "name": "n", "arguments": "{}"}, {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "r"}]}, {"type": "mcp_call", "id": "m", "name": "n", "arguments": "{}", "output": "o", "error": None}], "tools": [{"type": "function", "name": "n", "parameters": {}}]}, "anthropic": {"system": "s", "messages": ANTHROPIC, "tools": [{"name": "n", "input_schema": {}}]}, "openai": {"id": "i", "messages": CHAT, "tools": "[]", "outcome": True, "question_id": "q", "answer": "42"}, "search_tags": {"question": "q?", "gen_text_store": TAGS, "gpt4o_output": "True", "answer": "c"}, "react": {"question": "q?", "traj": REACT, "reward": True, "traj_by_line": ["a"], "name": "n"}, "mapping": {"log": {"turns": CHAT}, "y": 1, "task": "q"}}  # fmt: skip
 MAPPING = {"messages": "log.turns", "outcome": "y?", "task": "task", "message.content": "content"}
 
-text = st.text(st.characters(codec=None), max_size=30) | st.sampled_from(
-    [
-        "\ud800",
-        "x" * 20_000,
-        REACT,
-        TAGS,
-        "<think>",
-        "Observation:",
-        "Action: [",
-        "> go",
-        "\0",
-        "assistant",
-        "tool",
-        "user",
-    ]
-)
+text = st.text(st.characters(codec=None), max_size=30) | st.sampled_from([
+    "\ud800", "x" * 20_000, REACT, TAGS, "<think>", "Observation:", "Action: [", "> go", "\0", "assistant", "tool",
+    "user",
+])  # fmt: skip
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=True) | text
 anything = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(text, inner, max_size=4), max_leaves=12

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 from linear_time import assert_linear
+from log_rows import SAMPLES, read_lines, sent, talk, turns
 
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import read, responses
 from rrm.readers.base import SourceItem
-
-SAMPLES = Path(__file__).parent / "samples"
 
 
 def one(folder: Path, value: Any) -> Trajectory:
@@ -24,10 +23,6 @@ def one(folder: Path, value: Any) -> Trajectory:
     assert found.source and found.source.format == "responses"
     assert Trajectory.from_json(found.to_json()) == found
     return found
-
-
-def said(trajectory: Trajectory) -> list[dict[str, Any]]:
-    return [m.model_dump(exclude_none=True) for m in trajectory.messages]
 
 
 def listing(*items: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -45,7 +40,7 @@ def test_the_agents_sdks_input_list() -> None:
         {"id": "call_1", "name": "stock", "arguments": {"item": "lamp"}},
         {"id": "call_2", "name": "stock", "arguments": {"item": "sofa"}},
     ]
-    assert said(run) == [
+    assert sent(run) == [
         {"role": "user", "content": "How many lamps and sofas are left?"},
         {"role": "assistant", "reasoning_content": "I need the stock of both.", "tool_calls": calls},
         {"role": "tool", "content": "3", "tool_call_id": "call_1", "name": "stock"},
@@ -60,18 +55,13 @@ def test_a_stored_response_with_tools_of_the_server(tmp_path: Path) -> None:
     stored = json.loads((SAMPLES / "response.json").read_text())
     run = one(tmp_path, {"response": stored, "input_items": listing(asked("How high is the tallest lamp?", "i1"))})
     assert run.id == "resp_1" and run.task == "How high is the tallest lamp?"
-    messages = said(run)
+    messages = sent(run)
     assert messages.pop(1) == {"role": "user", "content": "How high is the tallest lamp?", "id": "i1"}
     assert messages[0] == {"role": "system", "content": "Answer from the files."}
     assert messages[1]["reasoning_content"] == "[encrypted reasoning]"
     pairs = [(m["tool_calls"][-1], r) for m, r in zip(messages[1:-1:2], messages[2:-1:2], strict=True)]
-    assert [call["name"] for call, _ in pairs] == [
-        "web_search",
-        "file_search",
-        "code_interpreter",
-        "price",
-        "image_generation",
-    ]
+    names = "web_search file_search code_interpreter price image_generation"
+    assert " ".join(call["name"] for call, _ in pairs) == names
     assert all(call["id"] == result["tool_call_id"] and call["name"] == result["name"] for call, result in pairs)
     assert pairs[0][0]["arguments"] == {"type": "search", "query": "tallest lamp", "queries": ["tallest lamp"]}
     assert json.loads(pairs[0][1]["content"]) == [{"type": "url", "url": "https://example.org/lamps"}]
@@ -79,12 +69,8 @@ def test_a_stored_response_with_tools_of_the_server(tmp_path: Path) -> None:
     assert json.loads(pairs[1][1]["content"])[0]["text"] == "The Obelisk: 9 m."
     assert pairs[2][0]["arguments"]["code"] == "print(9 * 100)" and pairs[2][1]["content"] == "900\n"
     assert pairs[3][0] | {"id": ""} == {
-        "id": "",
-        "name": "price",
-        "arguments": {"item": "Obelisk"},
-        "server_label": "shop",
-        "status": "failed",
-    }
+        "id": "", "name": "price", "arguments": {"item": "Obelisk"}, "server_label": "shop", "status": "failed",
+    }  # fmt: skip
     assert pairs[3][1]["is_error"] is True and "no such item" in pairs[3][1]["content"]
     assert messages[9]["tool_calls"][0] == {"id": "call_9", "name": "note", "arguments": "tallest: Obelisk"}
     assert pairs[4][1]["content"] == [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}]
@@ -99,76 +85,52 @@ def test_a_stored_response_with_tools_of_the_server(tmp_path: Path) -> None:
 
 def test_a_request_with_input_alone_and_every_kind_of_output(tmp_path: Path) -> None:
     picture = {"type": "input_image", "image_url": "https://example.org/a.png", "detail": "low"}
-    run = one(
-        tmp_path,
-        {
-            "instructions": [{"role": "developer", "content": "Be brief."}],
-            "input": [
-                {"role": "user", "content": [{"type": "input_text", "text": "Look"}, picture]},
-                {
-                    "type": "reasoning",
-                    "summary": [{"type": "summary_text", "text": "short"}],
-                    "content": [{"text": "long"}],
-                },
-                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "One moment."}]},
-                {"type": "shell_call", "call_id": "s", "action": {"commands": ["ls"], "timeout_ms": None}},
-                {"type": "shell_call_output", "call_id": "s", "output": [{"stdout": "a", "stderr": ""}]},
-                {"type": "apply_patch_call", "call_id": "p", "operation": {"type": "delete_file", "path": "a"}},
-                {"type": "apply_patch_call_output", "call_id": "p", "status": "failed", "output": "no such file"},
-                {"type": "computer_call", "call_id": "c", "action": {"type": "click", "x": 1, "y": 2}},
-                {
-                    "type": "computer_call_output",
-                    "call_id": "c",
-                    "output": {"type": "computer_screenshot", "image_url": "data:x"},
-                },
-                {"type": "mcp_approval_request", "id": "m", "server_label": "l", "name": "rm", "arguments": "{}"},
-                {"type": "mcp_approval_response", "approval_request_id": "m", "approve": False, "reason": "never"},
-                {"type": "teleport_call", "id": "t", "where": "home"},
-                {"type": "item_reference", "id": "x"},
-            ],
-        },
-    )
-    assert said(run) == [
+    run = one(tmp_path, {"instructions": [{"role": "developer", "content": "Be brief."}], "input": [
+        {"role": "user", "content": [{"type": "input_text", "text": "Look"}, picture]},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "short"}], "content": [{"text": "long"}]},
+        spoken("One moment."),
+        {"type": "shell_call", "call_id": "s", "action": {"commands": ["ls"], "timeout_ms": None}},
+        {"type": "shell_call_output", "call_id": "s", "output": [{"stdout": "a", "stderr": ""}]},
+        {"type": "apply_patch_call", "call_id": "p", "operation": {"type": "delete_file", "path": "a"}},
+        {"type": "apply_patch_call_output", "call_id": "p", "status": "failed", "output": "no such file"},
+        {"type": "computer_call", "call_id": "c", "action": {"type": "click", "x": 1, "y": 2}},
+        {"type": "computer_call_output", "call_id": "c", "output": {
+            "type": "computer_screenshot", "image_url": "data:x"
+        }},
+        {"type": "mcp_approval_request", "id": "m", "server_label": "l", "name": "rm", "arguments": "{}"},
+        {"type": "mcp_approval_response", "approval_request_id": "m", "approve": False, "reason": "never"},
+        {"type": "teleport_call", "id": "t", "where": "home"}, {"type": "item_reference", "id": "x"},
+    ]})  # fmt: skip
+    assert sent(run) == [
         {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "Look"}, {"type": "image_url", "image_url": {
+            "url": "https://example.org/a.png", "detail": "low"
+        }}]},
         {
-            "role": "user",
-            "content": [
-                {"type": "text", "text": "Look"},
-                {"type": "image_url", "image_url": {"url": "https://example.org/a.png", "detail": "low"}},
-            ],
-        },
-        {
-            "role": "assistant",
-            "reasoning_content": "long",
-            "reasoning_summary": "short",
-            "content": "One moment.",
+            "role": "assistant", "reasoning_content": "long", "reasoning_summary": "short", "content": "One moment.",
             "tool_calls": [{"name": "shell", "arguments": {"commands": ["ls"]}, "id": "s"}],
         },
         {"role": "tool", "content": '[{"stdout": "a", "stderr": ""}]', "tool_call_id": "s", "name": "shell"},
-        {
-            "role": "assistant",
-            "tool_calls": [{"name": "apply_patch", "arguments": {"type": "delete_file", "path": "a"}, "id": "p"}],
-        },
+        {"role": "assistant", "tool_calls": [{
+            "name": "apply_patch", "arguments": {"type": "delete_file", "path": "a"}, "id": "p"
+        }]},
         {"role": "tool", "content": "no such file", "tool_call_id": "p", "name": "apply_patch", "status": "failed"},
+        {"role": "assistant", "tool_calls": [{
+            "name": "computer", "arguments": {"type": "click", "x": 1, "y": 2}, "id": "c"
+        }]},
         {
-            "role": "assistant",
-            "tool_calls": [{"name": "computer", "arguments": {"type": "click", "x": 1, "y": 2}, "id": "c"}],
-        },
-        {
-            "role": "tool",
-            "content": [{"type": "image_url", "image_url": {"url": "data:x"}}],
-            "tool_call_id": "c",
+            "role": "tool", "content": [{"type": "image_url", "image_url": {"url": "data:x"}}], "tool_call_id": "c",
             "name": "computer",
         },
         {"role": "assistant", "tool_calls": [{"name": "rm", "arguments": {}, "id": "m", "server_label": "l"}]},
         {"role": "tool", "content": '{"approve": false, "reason": "never"}', "tool_call_id": "m", "name": "rm"},
         {"role": "assistant", "tool_calls": [{"name": "teleport", "arguments": {"where": "home"}, "id": "t"}]},
-    ]
+    ]  # fmt: skip
     assert run.meta["other_items"] == [{"type": "item_reference", "id": "x"}]
     assert run.task == "Look"
 
 
-def test_a_result_that_the_log_leaves_out_is_said(tmp_path: Path) -> None:
+def test_a_result_that_the_log_leaves_out_is_sent(tmp_path: Path) -> None:
     run = one(
         tmp_path, [{"role": "user", "content": "q"}, {"type": "web_search_call", "id": "w", "status": "completed"}]
     )
@@ -176,31 +138,21 @@ def test_a_result_that_the_log_leaves_out_is_said(tmp_path: Path) -> None:
 
 
 def test_two_messages_of_the_model_stay_two_steps(tmp_path: Path) -> None:
-    turn = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "x"}]}
+    turn = spoken("x")
     run = one(tmp_path, {"items": [turn, turn, {"type": "reasoning", "summary": []}, turn]})
     assert [step.message.content for step in run.steps] == ["x", "x", "x"]
 
 
 def test_a_failed_response_without_output_is_an_error_that_names_it(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text(json.dumps({"object": "response", "id": "r", "output": [], "status": "failed"}))
-    errors: list[ReadError] = []
-    assert list(read(path, on_error=errors.append)) == []
-    assert errors[0].reason == "no messages: there is nothing to judge (format responses)"
+    runs, (error,) = runs_of(tmp_path, [{"object": "response", "id": "r", "output": [], "status": "failed"}])
+    assert runs == [] and error.reason == "no messages: there is nothing to judge (format responses)"
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}]},
-        [{"type": "call"}],
-        {"data": [{"type": "reasoning", "role": "x"}]},
-    ],
-)
+@pytest.mark.parametrize("value", [
+    talk("a", "b"), {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}]}, [{"type": "call"}],
+    {"data": [{"type": "reasoning", "role": "x"}]},
+])  # fmt: skip
 def test_other_lists_are_not_taken_for_items(value: Any) -> None:
-    from rrm.readers import responses
-
     assert not responses.sniff(value)
 
 
@@ -223,42 +175,40 @@ CHAIN = [
 ]
 
 
+def of_conversation(*times: Any) -> list[dict[str, Any]]:
+    """Two responses of a conversation that the server keeps, made at these times."""
+    kept = [{"conversation": {"id": "conv"}, "created_at": time} for time in times]
+    return [stored("r1", None, "Weather?", ASKS, **kept[0]), stored("r2", None, [BACK], spoken("12."), **kept[1])]
+
+
 def runs_of(folder: Path, records: list[Any]) -> tuple[list[Trajectory], list[ReadError]]:
-    path, errors = folder / "runs.jsonl", list[ReadError]()
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return list(read(path, on_error=errors.append)), errors
+    return read_lines(folder / "runs.jsonl", *records)
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
 def test_responses_whose_history_the_server_keeps_are_one_run(tmp_path: Path, order: tuple[int, ...]) -> None:
     (run,), errors = runs_of(tmp_path, [CHAIN[i] for i in order])
-    assert said(run) == [
-        {"role": "system", "content": "Be kind."},
-        {"role": "user", "content": "Weather in Paris?"},
+    assert sent(run) == [
+        {"role": "system", "content": "Be kind."}, {"role": "user", "content": "Weather in Paris?"},
         {"role": "assistant", "tool_calls": [{"name": "weather", "arguments": {"city": "Paris"}, "id": "c1"}]},
         {"role": "tool", "content": "12 C", "tool_call_id": "c1", "name": "weather"},
-        {"role": "assistant", "content": "12 degrees."},
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "In Fahrenheit?"},
-        {"role": "assistant", "content": "54."},
-    ]
+        {"role": "assistant", "content": "12 degrees."}, {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "In Fahrenheit?"}, {"role": "assistant", "content": "54."},
+    ]  # fmt: skip
     assert not errors and run.id == "r3" and run.task == "Weather in Paris?" and run.outcome == 1.0
     assert run.meta["responses"] == 3 and run.meta["joined_by"] == "previous_response_id"
     assert run.source and run.source.line == order.index(0) + 1
 
 
 def test_two_that_go_on_from_one_are_two_runs_with_what_was_before(tmp_path: Path) -> None:
-    other = stored("r4", "r2", "In Kelvin?", spoken("285."))
-    alone = stored("r9", None, "Hi", spoken("Hello."))
-    found, errors = runs_of(tmp_path, [*CHAIN, alone, other])
+    others = [stored("r9", None, "Hi", spoken("Hello.")), stored("r4", "r2", "In Kelvin?", spoken("285."))]
+    found, errors = runs_of(tmp_path, [*CHAIN, *others])
     assert [[m.text() for m in t.messages][-1] for t in found] == ["54.", "285.", "Hello."] and not errors
     assert [len(t.steps) for t in found] == [3, 3, 1] and "responses" not in found[2].meta
 
 
 def test_responses_of_a_conversation_follow_one_another_as_they_were_made(tmp_path: Path) -> None:
-    talk = {"conversation": {"id": "conv"}}
-    late = stored("r2", None, [BACK], spoken("12."), created_at=2, **talk)
-    early = stored("r1", None, "Weather?", ASKS, created_at=1, **talk)
+    late, early = of_conversation(1, 2)[::-1]
     (run,), errors = runs_of(tmp_path, [late, early])
     assert [m.role for m in run.messages] == ["user", "assistant", "tool", "assistant"] and not errors
     assert run.meta["joined_by"] == "conversation" and run.task == "Weather?"
@@ -268,11 +218,9 @@ def test_a_run_whose_beginning_is_not_there_is_an_error(tmp_path: Path) -> None:
     found, (error,) = runs_of(tmp_path, CHAIN[1:])
     assert not found and error.line == 1
     assert "previous_response_id 'r1', which is not in this file" in error.reason and "nor for the 1 " in error.reason
-    orphan = stored("r2", None, [BACK], spoken("12."))
-    found, (error,) = runs_of(tmp_path, [orphan])
+    found, (error,) = runs_of(tmp_path, [stored("r2", None, [BACK], spoken("12."))])
     assert not found and "begins with a tool's result" in error.reason
-    call = {"request": {"model": "m", "input": [BACK]}, "response": CHAIN[1]}
-    found, (error,) = runs_of(tmp_path, [call])
+    found, (error,) = runs_of(tmp_path, [{"request": {"model": "m", "input": [BACK]}, "response": CHAIN[1]}])
     assert not found and "'r1', which is not in this file" in error.reason and "(format calls)" in error.reason
 
 
@@ -314,21 +262,13 @@ def test_two_responses_with_one_id_are_not_taken_for_one_in_silence(tmp_path: Pa
     assert "another response with the id 'r1' and another output is kept (line 2)" in error.reason
 
 
-TALK = {"conversation": {"id": "conv"}}
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ("2025-03-01T10:00:00Z", "2025-03-01T10:00:01Z"),
-        ("2025-03-01T12:30:00+05:00", "2025-03-01T10:00:00Z"),  # 07:30 and 10:00 in UTC
-        ("2025-03-01 10:00:00", "2025-03-01T09:30:00-01:00"),  # no zone: UTC
-        (1740823199, "2025-03-01T10:00:00Z"),  # a second before
-    ],
-)
+@pytest.mark.parametrize(("first", "second"), [
+    ("2025-03-01T10:00:00Z", "2025-03-01T10:00:01Z"), ("2025-03-01T12:30:00+05:00", "2025-03-01T10:00:00Z"),  # 07:30 and 10:00 in UTC
+    ("2025-03-01 10:00:00", "2025-03-01T09:30:00-01:00"),  # no zone: UTC
+    (1740823199, "2025-03-01T10:00:00Z"),  # a second before
+])  # fmt: skip
 def test_times_of_a_conversation_may_be_iso_text(tmp_path: Path, first: Any, second: Any) -> None:
-    early = stored("r1", None, "Weather?", ASKS, created_at=first, **TALK)
-    late = stored("r2", None, [BACK], spoken("12."), created_at=second, **TALK)
+    early, late = of_conversation(first, second)
     for records in ([early, late], [late, early]):
         (run,), errors = runs_of(tmp_path, records)
         assert not errors and run.task == "Weather?" and run.id == "r2"
@@ -339,8 +279,7 @@ def test_times_of_a_conversation_may_be_iso_text(tmp_path: Path, first: Any, sec
     [(None, "is missing"), ("noon", "'noon' is neither"), (True, "True is neither"), ([1], "is neither")],
 )
 def test_a_conversation_without_an_order_is_an_error(tmp_path: Path, time: Any, why: str) -> None:
-    late = stored("r2", None, [BACK], spoken("12."), created_at=time, **TALK)
-    early = stored("r1", None, "Weather?", ASKS, created_at=1, **TALK)
+    early, late = of_conversation(1, time)
     after = stored("r3", "r2", "Sure?", spoken("Yes."))
     found, errors = runs_of(tmp_path, [late, early, after])
     assert not found and sorted(e.line or 0 for e in errors) == [2, 3]
@@ -389,11 +328,7 @@ def test_the_list_of_a_responses_input_may_stand_beside_it(tmp_path: Path, newes
     back = {**BACK, "id": "fo1"}
     first = {"response": bare("r1", None, calls), "input_items": page(*PAGE), "outcome": 1.0, "id": "mine"}
     run = one(tmp_path, first)
-    assert [(m.role, m.content) for m in run.messages] == [
-        ("developer", "Be kind."),
-        ("user", "Weather in Paris?"),
-        ("assistant", None),
-    ]
+    assert turns(run) == [("developer", "Be kind."), ("user", "Weather in Paris?"), ("assistant", None)]
     assert run.outcome == 1.0 and run.id == "r1" and run.meta["beside_response"] == {"id": "mine"}
     later = [page(back), page(*PAGE, calls, back)]  # what is new, or (Alibaba's server) with all that came before
     for items in later:
@@ -401,19 +336,15 @@ def test_the_list_of_a_responses_input_may_stand_beside_it(tmp_path: Path, newes
         (run,), errors = runs_of(tmp_path, [second, first])
         assert [m.role for m in run.messages] == ["developer", "user", "assistant", "tool", "assistant"] and not errors
     inside = {**bare("r1", None, calls), "input_items": page(*PAGE)["data"]}
-    assert said(one(tmp_path, inside)) == said(one(tmp_path, first)) and "input_items" not in run.meta
+    assert sent(one(tmp_path, inside)) == sent(one(tmp_path, first)) and "input_items" not in run.meta
 
 
-@pytest.mark.parametrize(
-    ("items", "why"),
-    [
-        (listing(asked("a", "1"), has_more=True), "one page of several"),
-        (listing(asked("a", "1"), asked("b", "2")), "nothing in it says which"),
-        (listing(ASKS, BACK, asked("b", "2"), asked("c", "3", "system")), "nothing in it says which"),
-        ({"object": "list"}, "no list of items"),
-        ("Weather?", "no list of items"),
-    ],
-)
+@pytest.mark.parametrize(("items", "why"), [
+    (listing(asked("a", "1"), has_more=True), "one page of several"),
+    (listing(asked("a", "1"), asked("b", "2")), "nothing in it says which"),
+    (listing(ASKS, BACK, asked("b", "2"), asked("c", "3", "system")), "nothing in it says which"),
+    ({"object": "list"}, "no list of items"), ("Weather?", "no list of items"),
+])  # fmt: skip
 def test_a_list_of_input_that_does_not_tell_is_an_error(tmp_path: Path, items: Any, why: str) -> None:
     found, (error,) = runs_of(tmp_path, [{"response": bare("r1", None, spoken("12.")), "input_items": items}])
     assert not found and why in error.reason
@@ -421,15 +352,14 @@ def test_a_list_of_input_that_does_not_tell_is_an_error(tmp_path: Path, items: A
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
 def test_one_that_names_only_its_conversation_goes_on_from_the_latest_of_it(tmp_path: Path, order: Any) -> None:
-    talk = [
-        stored("r1", None, "Weather?", ASKS, created_at=1, **TALK),
-        stored("r2", "r1", [BACK], spoken("12."), created_at=2, **TALK),
-        stored("r3", None, "In Fahrenheit?", spoken("54."), created_at=3, **TALK),
-    ]
-    (run,), errors = runs_of(tmp_path, [talk[i] for i in order])
+    first, _ = of_conversation(1, 2)
+    kept = {"conversation": {"id": "conv"}}
+    second = stored("r2", "r1", [BACK], spoken("12."), created_at=2, **kept)
+    records = [first, second, stored("r3", None, "In Fahrenheit?", spoken("54."), created_at=3, **kept)]
+    (run,), errors = runs_of(tmp_path, [records[i] for i in order])
     assert not errors and [m.text() for m in run.messages][-3:] == ["12.", "In Fahrenheit?", "54."]
-    timeless = {**talk[1], "created_at": None}
-    found, errors = runs_of(tmp_path, [talk[0], timeless, talk[2]])
+    timeless = {**records[1], "created_at": None}
+    found, errors = runs_of(tmp_path, [first, timeless, records[2]])
     assert not found and all("have no order" in e.reason for e in errors)
-    (run,), errors = runs_of(tmp_path, [talk[0], timeless])  # one alone is the first
+    (run,), errors = runs_of(tmp_path, [first, timeless])  # one alone is the first
     assert not errors and run.id == "r2" and len(run.steps) == 2

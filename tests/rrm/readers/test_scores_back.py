@@ -12,16 +12,17 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
+from log_rows import SAMPLES, read_lines, talk
 from typer.testing import CliRunner
 
 from rrm.cli import convert_cmd
+from rrm.data.annotation import own_annotations
 from rrm.data.feedback import CriterionAnswer, Feedback, Finding, JudgeInfo, Ranked
 from rrm.data.trajectory import Trajectory
 from rrm.readers import read
 from rrm.readers.exports import to_inspect, to_otel
 
 ROOT = Path(__file__).resolve().parents[3]
-SAMPLES = ROOT / "tests" / "rrm" / "readers" / "samples"
 JUDGE = JudgeInfo(model="m", prompt_version="7", mode="full", criteria="support ab12")
 APP = typer.Typer(pretty_exceptions_enable=False)
 APP.command("convert")(convert_cmd.command)
@@ -65,27 +66,19 @@ def test_an_event_field_by_field() -> None:
     whole, polite, refund = scope["logRecords"]
     for record in (whole, polite, refund):
         assert {k: v for k, v in record.items() if k != "attributes"} == {
-            "timeUnixNano": "17",
-            "observedTimeUnixNano": "17",
-            "eventName": "gen_ai.evaluation.result",
-            "traceId": TRACE,
-            "spanId": SPAN,
-        }
+            "timeUnixNano": "17", "observedTimeUnixNano": "17", "eventName": "gen_ai.evaluation.result",
+            "traceId": TRACE, "spanId": SPAN,
+        }  # fmt: skip
     about = {
-        "agent_rrm.judge.model": {"stringValue": "m"},
-        "agent_rrm.judge.prompt_version": {"stringValue": "7"},
-        "agent_rrm.judge.mode": {"stringValue": "full"},
-        "agent_rrm.judge.criteria": {"stringValue": "support ab12"},
-    }
+        "agent_rrm.judge.model": {"stringValue": "m"}, "agent_rrm.judge.prompt_version": {"stringValue": "7"},
+        "agent_rrm.judge.mode": {"stringValue": "full"}, "agent_rrm.judge.criteria": {"stringValue": "support ab12"},
+    }  # fmt: skip
     lines = [{"stringValue": "[step 1] good: measures"}, {"stringValue": "[step 2] unclear"}]
     assert plain(whole["attributes"]) == about | {
-        "gen_ai.evaluation.name": {"stringValue": "agent_rrm"},
-        "gen_ai.evaluation.score.value": {"doubleValue": 0.8},
-        "gen_ai.evaluation.explanation": {"stringValue": "Ask first."},
-        "agent_rrm.raw_score": {"doubleValue": 0.7},
-        "agent_rrm.coverage": {"doubleValue": 1.0},
-        "agent_rrm.findings": {"arrayValue": {"values": lines}},
-    }
+        "gen_ai.evaluation.name": {"stringValue": "agent_rrm"}, "gen_ai.evaluation.score.value": {"doubleValue": 0.8},
+        "gen_ai.evaluation.explanation": {"stringValue": "Ask first."}, "agent_rrm.raw_score": {"doubleValue": 0.7},
+        "agent_rrm.coverage": {"doubleValue": 1.0}, "agent_rrm.findings": {"arrayValue": {"values": lines}},
+    }  # fmt: skip
     assert plain(polite["attributes"]) == about | {
         "gen_ai.evaluation.name": {"stringValue": "agent_rrm.polite"},
         "gen_ai.evaluation.score.value": {"doubleValue": 1.0},
@@ -167,25 +160,18 @@ def test_a_score_field_by_field() -> None:
     told = {"polite": {"value": 1.0, "label": "yes", "why": "It thanks.", "steps": [2]}}
     told["refund"] = {"label": "does not apply", "steps": []}
     metadata = {
-        "status": "scored",
-        "raw_score": 0.7,
-        "findings": [{"step": 2, "verdict": "bad", "p_good": 0.1, "text": ""}],
-        "criteria": told,
-        "judge": JUDGE.model_dump(exclude_none=True),
-    }
+        "status": "scored", "raw_score": 0.7, "findings": [{"step": 2, "verdict": "bad", "p_good": 0.1, "text": ""}],
+        "criteria": told, "judge": JUDGE.model_dump(exclude_none=True),
+    }  # fmt: skip
     assert line == {
-        "log": str(SAMPLES / "inspect_two.json"),
-        "eval_id": run.meta["eval_id"],
-        "sample_id": "al",
-        "epoch": 1,
+        "log": str(SAMPLES / "inspect_two.json"), "eval_id": run.meta["eval_id"], "sample_id": "al", "epoch": 1,
         "scores": {
             "agent_rrm": {"value": 0.8, "answer": None, "explanation": "Ask first.", "metadata": metadata},
             "agent_rrm.polite": {
-                **{"value": 1.0, "answer": "yes", "explanation": "It thanks."},
-                "metadata": {"steps": [2]},
+                **{"value": 1.0, "answer": "yes", "explanation": "It thanks."}, "metadata": {"steps": [2]},
             },
         },
-    }
+    }  # fmt: skip
 
 
 def test_a_failed_row_gets_no_score_and_is_counted(tmp_path: Path) -> None:
@@ -204,9 +190,8 @@ def test_a_failed_row_gets_no_score_and_is_counted(tmp_path: Path) -> None:
 
 
 def test_equal_transcripts_keep_their_own_rows(tmp_path: Path) -> None:
-    """Two epochs in which a sure agent says the same: each had the last one's score."""
     source = tmp_path / "in.jsonl"
-    row = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "sample_id": "s"}
+    row = {"messages": talk("q", "a"), "sample_id": "s"}
     source.write_text("".join(json.dumps({"id": f"r{k}", "epoch": k, **row}) + "\n" for k in (1, 2)))
     one, two = read(source)
     assert one.digest == two.digest
@@ -265,7 +250,7 @@ def test_a_judges_score_in_a_log_is_no_outcome(tmp_path: Path) -> None:
 )
 def test_another_formats_row_is_refused_by_name(tmp_path: Path, form: str, lacks: str) -> None:
     source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    source.write_text(json.dumps([{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]) + "\n")
+    source.write_text(json.dumps(talk("q", "a")) + "\n")
     (run,) = read(source)
     rows = scored(tmp_path / "scored.jsonl", (run, said(run)))
     result = convert(source, "-o", out, "--to", form, "--scores", rows)
@@ -277,7 +262,6 @@ def test_another_formats_row_is_refused_by_name(tmp_path: Path, form: str, lacks
 
 @pytest.mark.parametrize("form", ["otel", "inspect"])
 def test_a_relative_score_has_a_name_of_its_own(form: str) -> None:
-    """A mean over scores of a run and places among attempts is of nothing."""
     run = next(read(SAMPLES / ("otel_otlp.json" if form == "otel" else "inspect_two.json")))
     ranked = said(run, rank=Ranked(position=2, n_compared=3, n_batches=1, group="g"))
     if form == "otel":
@@ -302,3 +286,43 @@ def test_scores_must_be_named_and_be_of_these_transcripts(tmp_path: Path, form: 
     rows = scored(tmp_path / "scored.jsonl", (other, said(other)))
     result = convert(file, "-o", out, "--to", form, "--scores", rows)
     assert "none of these transcripts" in str(result.exception) and not out.exists()
+
+
+LABEL = {"score": 1.0, "annotator": "ann", "kind": "human", "weight": 1.0}
+JUDGEMENT = {"status": "scored", "score": 0.5, "judge": {"model": "m", "prompt_version": "2", "mode": "score"}}
+
+
+def back(folder: Path, meta: Any, **columns: Any) -> Trajectory:
+    nested = {"messages": talk("How wide?", "90"), "meta": meta, "tools": None, **columns}
+    row = {"schema_version": 1, "id": "r", "task": "How wide?", "file": "runs.jsonl", "line": 3, "format": "openai"}
+    row |= {name: None if value is None else json.dumps(value) for name, value in nested.items()}
+    ((run,), _) = read_lines(folder / "rows.jsonl", row)
+    return run
+
+
+def test_labels_judgement_and_source_come_back(tmp_path: Path) -> None:
+    run = back(tmp_path, {"note": 1}, annotations=[LABEL], feedback=JUDGEMENT, tools=[{"name": "look"}])
+    assert run.meta == {"note": 1, "annotations": [LABEL], "feedback": JUDGEMENT} and run.tools == [{"name": "look"}]
+    assert run.source and (run.source.file, run.source.line, run.source.format) == ("runs.jsonl", 3, "openai")
+
+
+@pytest.mark.parametrize("own", [{"stars": 5}, "great", ["up", "down"]])
+def test_the_sources_own_feedback_stays_beside_a_judgement(tmp_path: Path, own: Any) -> None:
+    run = back(tmp_path, {"feedback": own}, feedback=JUDGEMENT)
+    assert run.meta == {"feedback": own, "agent_rrm": {"feedback": JUDGEMENT}}
+
+
+@pytest.mark.parametrize("own", [{"topic": "x"}, "none", [{"score": 0.5, "by": "team"}, 3], []])
+def test_annotations_that_are_no_labels_stay_beside_those_that_are(tmp_path: Path, own: Any) -> None:
+    run = back(tmp_path, {"annotations": own}, annotations=[LABEL])
+    labels, others = own_annotations(run)
+    assert [(label.score, label.annotator) for label in labels] == [(1.0, "ann")]
+    assert others == (len(own) if isinstance(own, list) else 0)
+    assert run.meta["annotations"] == ([LABEL, *own] if isinstance(own, list) else own)
+
+
+@pytest.mark.parametrize(("column", "value"), [("messages", "{"), ("meta", "[]"), ("messages", "3"), ("tools", "x")])
+def test_a_broken_column_is_an_error_of_its_row(tmp_path: Path, column: str, value: str) -> None:
+    row = {"schema_version": 1, "id": "r", "messages": "[]", "meta": "{}", column: value}
+    runs, (error,) = read_lines(tmp_path / "rows.jsonl", row)
+    assert runs == [] and column in error.reason

@@ -35,7 +35,6 @@ def judge_at(url: str, thinking: int | None = None, tokens: int = 2048) -> Agent
 def test_a_reasoning_model_stops_after_the_first_rows_and_goes_on_with_more_room(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """600 of 600 rows were truncated and paid, and an output without thinking tokens could not be gone on with."""
     output = tmp_path / "out.jsonl"
     with serve(thinker) as server:
         for retry in (False, True):
@@ -60,7 +59,6 @@ def test_a_reasoning_model_stops_after_the_first_rows_and_goes_on_with_more_room
 
 
 def test_rows_that_could_not_be_read_are_asked_for_again_on_demand(tmp_path: Path) -> None:
-    """`--retry-errors` left `unparsable` and `truncated` rows as they were, in `rrm rank` too."""
     output, lost = tmp_path / "out.jsonl", {"text": "none"}
     with serve(lambda n, body: completion(lost["text"])) as server:
         judge = AgentRRM(OpenAIEngine(server.url, "m"), model="openai:http://a/v1#m")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from linear_time import assert_linear
+from log_rows import sent, talk, turns
 
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
@@ -39,10 +40,6 @@ def bare(text: str) -> str:
     return text.replace("<|im_start|>", "").replace("<|im_end|>", "")
 
 
-def said(run: Trajectory) -> list[dict[str, Any]]:
-    return [m.model_dump(exclude_none=True) for m in run.messages]
-
-
 def one(folder: Path, **record: Any) -> Trajectory:
     path = folder / "10.jsonl"
     path.write_text(json.dumps({"gts": "Ann", "score": 0.5, "step": 10, **record}) + "\n")
@@ -55,7 +52,7 @@ CALL = {"name": "search", "arguments": {"q": "it"}, "id": "call_1"}
 
 def test_every_field_of_a_dump_with_its_marks(tmp_path: Path) -> None:
     run = one(tmp_path, input=PROMPT, output=REPLY, acc=True, request_id="r-1", extra=[1])
-    assert said(run) == [
+    assert sent(run) == [
         {"role": "system", "content": PROMPT.split("<|im_end|>")[0].removeprefix("<|im_start|>system\n")},
         {"role": "user", "content": "Who wrote it?"},
         {"role": "assistant", "content": "Let me see.", "reasoning_content": "I look.", "tool_calls": [CALL]},
@@ -64,9 +61,7 @@ def test_every_field_of_a_dump_with_its_marks(tmp_path: Path) -> None:
     ]
     assert run.source and (run.source.format, run.outcome, run.source.outcome_field) == ("verl", 1.0, "acc")
     assert run.tools == [TOOL] and run.task == "Who wrote it?" and run.id == "r-1"
-    assert run.meta == {
-        **{"score": 0.5, "step": 10, "acc": True, "request_id": "r-1", "extra": [1], "reference": "Ann"}
-    }
+    assert run.meta == dict(score=0.5, step=10, acc=True, request_id="r-1", extra=[1], reference="Ann")
 
 
 def test_a_dump_without_special_tokens(tmp_path: Path) -> None:
@@ -78,10 +73,7 @@ def test_a_dump_without_special_tokens(tmp_path: Path) -> None:
     assert run.messages[4].content == "Ann." and run.outcome == 0.5
     # a line "user" of the model's own, and a prompt that is no chat, are text
     run = one(tmp_path, input="Say two words.", output="hello\nuser\nthere")
-    assert said(run) == [
-        {"role": "user", "content": "Say two words."},
-        {"role": "assistant", "content": "hello\nuser\nthere"},
-    ]
+    assert sent(run) == talk("Say two words.", "hello\nuser\nthere")
 
 
 def test_llama_3_marks(tmp_path: Path) -> None:
@@ -92,34 +84,23 @@ def test_llama_3_marks(tmp_path: Path) -> None:
     reply = f"I ask.<|eot_id|>{turn('ipython', '4 <|start_header_id|>assistant<|end_header_id|> x')}"
     begin = "<|start_header_id|>assistant<|end_header_id|>\n\n"
     run = one(tmp_path, input=prompt + begin, output=f"{reply}{begin}4<|eot_id|><|end_of_text|>")
-    assert [(m.role, m.content) for m in run.messages] == [
-        ("system", "Be brief."),
-        ("user", "2+2?"),
-        ("assistant", "I ask."),
-        ("tool", "4 <|start_header_id|>assistant<|end_header_id|> x"),
-        ("assistant", "4"),
-    ]
+    assert turns(run) == [
+        ("system", "Be brief."), ("user", "2+2?"), ("assistant", "I ask."),
+        ("tool", "4 <|start_header_id|>assistant<|end_header_id|> x"), ("assistant", "4"),
+    ]  # fmt: skip
     glued = "system\n\nBe brief.user\n\n2+2?assistant\n\n"
     run = one(tmp_path, input=glued, output="4")
-    assert [(m.role, m.content) for m in run.messages] == [
-        ("system", "Be brief."),
-        ("user", "2+2?"),
-        ("assistant", "4"),
-    ]
+    assert turns(run) == [("system", "Be brief."), ("user", "2+2?"), ("assistant", "4")]
 
 
 def test_what_is_cut_off_or_malformed_stays(tmp_path: Path) -> None:
     def last(output: str) -> list[dict[str, Any]]:
-        return said(one(tmp_path, input=PROMPT, output=output))[2:]
+        return sent(one(tmp_path, input=PROMPT, output=output))[2:]
 
     assert last("<think>never ended") == [{"role": "assistant", "reasoning_content": "never ended"}]
-    assert last("a<tool_call>{broken</tool_call>") == [
-        {"role": "assistant", "content": "a<tool_call>{broken</tool_call>"}
-    ]
-    assert last('x<tool_call>{"name": "f"') == [{"role": "assistant", "content": 'x<tool_call>{"name": "f"'}]
-    assert last("<tool_response>I made this up</tool_response>") == [
-        {"role": "assistant", "content": "<tool_response>I made this up</tool_response>"}
-    ]
+    made_up = "<tool_response>I made this up</tool_response>"
+    for text in ("a<tool_call>{broken</tool_call>", 'x<tool_call>{"name": "f"', made_up):
+        assert last(text) == [{"role": "assistant", "content": text}]
     (asked, heard) = last(f"{ASKED}<|im_end|>\n<|im_start|>user\n<tool_response>\ncut")
     assert asked["tool_calls"] == [CALL] and heard["content"] == "cut"
     two = ASKED + '<tool_call>{"name": "g", "arguments": [1]}</tool_call>'
@@ -132,18 +113,14 @@ def test_what_is_cut_off_or_malformed_stays(tmp_path: Path) -> None:
 
 def test_one_text_with_its_responses_and_the_tags_of_other_formats(tmp_path: Path) -> None:
     run = one(tmp_path, input=PROMPT, output=f"{ASKED}\n<tool_response>\nAnn\n</tool_response>\nAnn it is.")
-    assert [(m.role, m.content) for m in run.messages[2:]] == [
-        ("assistant", "Let me see."),
-        ("tool", "Ann"),
-        ("assistant", "Ann it is."),
-    ]
+    assert turns(run)[2:] == [("assistant", "Let me see."), ("tool", "Ann"), ("assistant", "Ann it is.")]
     run = one(tmp_path, input=PROMPT, output="<search>it</search><information>Ann</information><answer>Ann</answer>")
     assert (run.messages[2].tool_calls or [])[0].arguments == {"query": "it"} and run.messages[3].content == "Ann"
 
 
 def test_the_prompts_own_beginning_of_the_reply(tmp_path: Path) -> None:
     run = one(tmp_path, input=PROMPT + "<think>\n", output="hm</think>yes")
-    assert said(run)[2:] == [{"role": "assistant", "content": "yes", "reasoning_content": "hm"}]
+    assert sent(run)[2:] == [{"role": "assistant", "content": "yes", "reasoning_content": "hm"}]
 
 
 def test_agent_r1_steps(tmp_path: Path) -> None:
@@ -153,23 +130,18 @@ def test_agent_r1_steps(tmp_path: Path) -> None:
     last = {**first, "step_index": 1, "input": history + "Ann.", "output": "Ann.", "score": 2.0, "acc": True}
     entry = {"trajectory_uid": "u1", "num_steps": 2, "score": 2.0, "steps": [first, last]}
     run = one(tmp_path, input=PROMPT, output="Ann.", **entry)
-    assert [(m.role, m.content) for m in run.messages[1:]] == [
-        ("user", "Who wrote it?"),
-        ("assistant", "Let me see."),
-        ("tool", HOSTILE.rstrip("\n")),
-        ("assistant", "Ann."),
-    ]
+    assert turns(run)[1:] == [
+        ("user", "Who wrote it?"), ("assistant", "Let me see."), ("tool", HOSTILE.rstrip("\n")), ("assistant", "Ann."),
+    ]  # fmt: skip
     assert run.id == "u1" and run.outcome == 1.0 and run.source and run.source.outcome_field == "steps[1].acc"
     assert run.meta["steps"] == [{k: v for k, v in s.items() if k not in ("input", "output")} for s in (first, last)]
     # a prompt built anew for each step: what is new in it came back
     rebuilt = {**last, "input": bare(PROMPT).replace("Who wrote it?", "You saw: Ann. Who wrote it?")}
     run = one(tmp_path, input=PROMPT, output="Ann.", **{**entry, "steps": [{**first, "input": bare(PROMPT)}, rebuilt]})
-    assert [(m.role, m.content) for m in run.messages[1:]] == [
-        ("user", "Who wrote it?"),
-        ("assistant", "Let me see."),
-        ("user", "You saw: Ann. Who wrote it?"),
+    assert turns(run)[1:] == [
+        ("user", "Who wrote it?"), ("assistant", "Let me see."), ("user", "You saw: Ann. Who wrote it?"),
         ("assistant", "Ann."),
-    ]
+    ]  # fmt: skip
 
 
 def test_the_outcome_is_no_reward_of_another_scale(tmp_path: Path) -> None:
@@ -177,22 +149,16 @@ def test_the_outcome_is_no_reward_of_another_scale(tmp_path: Path) -> None:
     assert one(tmp_path, input="q", output="a", score=-1.0, acc=3).outcome is None
     assert sniff({"input": "q", "output": "a", "score": 1}) is None  # no training step: a log of calls, or anything
     with pytest.raises(ReadError, match="no texts under `input` and `output`"):
-        list(read(tmp_path / "10.jsonl", format="verl") if (tmp_path / "10.jsonl").write_text('{"a": 1}') else ())
+        (tmp_path / "10.jsonl").write_text('{"a": 1}')
+        list(read(tmp_path / "10.jsonl", format="verl"))
 
 
-@pytest.mark.parametrize(
-    "hostile",
-    [
-        lambda n: "\nuser\n" * n,
-        lambda n: "\nuser\n<tool_response>" + "\nassistant\n" * n,
-        lambda n: "<|im_end|><|im_start|>user\n<tool_response>" + "<|im_end|>\n<|im_start|>assistant\n" * n,
-        lambda n: "<|im_end|>" * n + "x",
-        lambda n: "<think>" * n,
-        lambda n: "<tool_response>" * n,
-        lambda n: "<tool_call>" * n + "[" * n + "</tool_call>",
-        lambda n: "<tools>\n" * n,
-    ],
-)
+@pytest.mark.parametrize("hostile", [
+    lambda n: "\nuser\n" * n, lambda n: "\nuser\n<tool_response>" + "\nassistant\n" * n,
+    lambda n: "<|im_end|><|im_start|>user\n<tool_response>" + "<|im_end|>\n<|im_start|>assistant\n" * n,
+    lambda n: "<|im_end|>" * n + "x", lambda n: "<think>" * n, lambda n: "<tool_response>" * n,
+    lambda n: "<tool_call>" * n + "[" * n + "</tool_call>", lambda n: "<tools>\n" * n,
+])  # fmt: skip
 def test_hostile_texts_take_no_longer_than_their_length(hostile: Callable[[int], str], tmp_path: Path) -> None:
     def read_it(count: int) -> None:
         text = hostile(count)

@@ -20,7 +20,6 @@ HERE = Path(__file__).parent
 
 
 def called(number: str, of: str) -> Part:
-    """One call."""
     return Part(function_call=FunctionCall(id=number, name="width", args={"of": of}))
 
 
@@ -50,7 +49,6 @@ def width(of: str) -> dict[str, str]:
 
 
 async def main() -> None:
-    """Run the agent once."""
     agent = LlmAgent(
         name="measurer", model=Scripted(model="scripted"), instruction="You measure things.", tools=[width]
     )

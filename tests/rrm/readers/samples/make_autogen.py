@@ -75,7 +75,6 @@ async def width(of: str) -> str:
 
 
 async def main() -> None:
-    """Run the agent once."""
     agent = AssistantAgent(
         "measurer", Scripted(), tools=[width], system_message="You measure things.", max_tool_iterations=5
     )

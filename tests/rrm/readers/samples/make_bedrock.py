@@ -17,7 +17,6 @@ HERE = Path(__file__).parent
 
 
 def called(number: str, of: str) -> dict[str, Any]:
-    """One call's block."""
     return {"toolUse": {"toolUseId": number, "name": "width", "input": {"of": of}}}
 
 

@@ -65,7 +65,6 @@ def answer(messages: list[Any], tools: Any, choice: Any, config: Any) -> ModelOu
 
 
 def said(messages: list[Any]) -> ModelOutput:
-    """What the mock says: a look-up and a division, then an answer; on the second sample it divides by zero and is wrong."""
     turns = sum(m.role == "assistant" for m in messages)
     second = any("Bea" in m.text for m in messages)
     if turns == 0:
@@ -78,7 +77,6 @@ def said(messages: list[Any]) -> ModelOutput:
 
 
 def main() -> None:
-    """Write both logs beside this file."""
     picture = ChatMessageUser(
         content=[ContentText(text="What is a quarter of Al's number?"), ContentImage(image=PIXEL)]
     )
@@ -88,12 +86,10 @@ def main() -> None:
     ]
     for kind in ("eval", "json"):
         task = Task(
-            name="numbers",
-            dataset=samples,
+            name="numbers", dataset=samples,
             solver=[system_message("Use the tools."), use_tools(lookup(), divide()), generate()],
-            scorer=[match(), includes()],
-            epochs=2,
-        )
+            scorer=[match(), includes()], epochs=2,
+        )  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
             model = get_model("mockllm/model", custom_outputs=answer)
             (log,) = eval(task, model=model, log_dir=folder, log_format=kind, max_samples=1, display="none")

@@ -24,7 +24,6 @@ ASKED = {"messages": [HumanMessage("Which is wider, the door or the gate?", id="
 
 
 def called(number: str, of: str) -> ToolCall:
-    """One call."""
     return ToolCall(name="width", args={"of": of}, id=number)
 
 
@@ -78,7 +77,6 @@ def plain(value: Any) -> Any:
 
 
 async def main() -> None:
-    """Run the graph in both ways."""
     events = [plain(event) async for event in graph().astream_events(ASKED, version="v2")]
     kept = [e for e in events if e["event"] != "on_chat_model_stream" and not e["event"].startswith("on_chain_stream")]
     updates = [plain(chunk) for chunk in graph().stream(ASKED, stream_mode=["values", "updates"])]

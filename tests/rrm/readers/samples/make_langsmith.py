@@ -24,14 +24,12 @@ TOOLS = [{"type": "function", "function": {"name": "width", "parameters": {"type
 
 
 def at(second: float) -> datetime:
-    """So many seconds after the start."""
     return START + timedelta(seconds=second)
 
 
 def child(
     parent: RunTree, k: int, kind: str, name: str, inputs: Any, outputs: Any, begin: float, end: float, **more: Any
 ) -> RunTree:
-    """One finished run inside another."""
     made = parent.create_child(
         name, kind, run_id=uuid.UUID(int=parent.id.int + k), inputs=inputs, start_time=at(begin), **more
     )
@@ -40,17 +38,12 @@ def child(
 
 
 def trace(number: int, thing: str, answer: str) -> list[RunTree]:
-    """Root, call, tool, call; OpenAI's shapes, as `wrap_openai` logs them."""
     ask = {"role": "user", "content": f"How wide is the {thing}?"}
     root_id = uuid.UUID(int=number << 64)
     root = RunTree(
-        name="joiner",
-        run_type="chain",
-        id=root_id,
-        inputs={"question": ask["content"]},
-        start_time=at(0),
+        name="joiner", run_type="chain", id=root_id, inputs={"question": ask["content"]}, start_time=at(0),
         client=CLIENT,
-    )
+    )  # fmt: skip
     called = {"role": "assistant", "content": None, "tool_calls": [CALL]}
     told = {"role": "tool", "tool_call_id": "call_1", "content": "90 cm"}
     extra = {"invocation_params": {"model": "m-1", "tools": TOOLS}}
@@ -65,7 +58,6 @@ def trace(number: int, thing: str, answer: str) -> list[RunTree]:
 
 
 def dumped(run: RunTree, stats: dict[str, Any] | None) -> str:
-    """One line, as `client.list_runs` gives runs and `model_dump` writes them."""
     keys = ("id", "name", "run_type", "start_time", "end_time", "inputs", "outputs", "error", "extra", "parent_run_id")
     known = {k: getattr(run, k) for k in (*keys, "trace_id", "dotted_order", "tags")}
     known["extra"] = {k: v for k, v in known["extra"].items() if k == "invocation_params"}
@@ -74,7 +66,6 @@ def dumped(run: RunTree, stats: dict[str, Any] | None) -> str:
 
 
 def main() -> None:
-    """Write both traces, runs as they ended: the roots last."""
     lines = list[str]()
     for number, (thing, answer, score) in enumerate([("door", "90 cm.", 1.0), ("gate", "A metre.", 0.0)], 1):
         root, *inner = trace(number, thing, answer)

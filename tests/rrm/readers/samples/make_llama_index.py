@@ -23,7 +23,6 @@ HERE = Path(__file__).parent
 
 
 def called(number: str, of: str) -> dict[str, Any]:
-    """A call as the chat API has it."""
     return {"id": number, "type": "function", "function": {"name": "width", "arguments": json.dumps({"of": of})}}
 
 
@@ -56,12 +55,9 @@ class Scripted(FunctionCallingLLM):
 
     def get_tool_calls_from_response(self, response: ChatResponse, *args: Any, **kwargs: Any) -> list[ToolSelection]:
         calls = response.message.additional_kwargs.get("tool_calls", [])
-        return [
-            ToolSelection(
-                tool_id=c["id"], tool_name=c["function"]["name"], tool_kwargs=json.loads(c["function"]["arguments"])
-            )
-            for c in calls
-        ]
+        return [ToolSelection(
+            tool_id=c["id"], tool_name=c["function"]["name"], tool_kwargs=json.loads(c["function"]["arguments"])
+        ) for c in calls]  # fmt: skip
 
     def chat(self, *args: Any, **kwargs: Any) -> ChatResponse:
         return self._next()
@@ -94,7 +90,6 @@ def width(of: str) -> str:
 
 
 async def main() -> None:
-    """Run the agent once."""
     agent = FunctionAgent(name="measurer", tools=[width], llm=Scripted(), system_prompt="You measure things.")
     memory = ChatMemoryBuffer.from_defaults(token_limit=4000, tokenizer_fn=str.split)
     handler = agent.run("Which is wider, the door or the gate?", memory=memory)

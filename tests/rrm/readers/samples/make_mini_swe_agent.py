@@ -31,12 +31,9 @@ REFUSED = {"role": "user", "content": "No command was found.", "extra": {"interr
 
 
 def call(number: int, command: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A tool call as the API has it, and as the agent carries it out."""
     function = {"name": "bash", "arguments": json.dumps({"command": command})}
-    return {"id": f"call_{number}", "type": "function", "function": function}, {
-        "command": command,
-        "tool_call_id": f"call_{number}",
-    }
+    action = {"command": command, "tool_call_id": f"call_{number}"}
+    return {"id": f"call_{number}", "type": "function", "function": function}, action
 
 
 def tool_turn(said: str | None, *calls: tuple[dict[str, Any], dict[str, Any]]) -> dict[str, Any]:
@@ -59,12 +56,9 @@ class Hesitant(DeterministicModel):
 def run(model: Any, name: str, *extra: dict[str, Any], step_limit: int = 0) -> None:
     """One run in an empty folder, saved as the framework saves it."""
     agent = DefaultAgent(
-        model,
-        LocalEnvironment(),
-        system_template="You use a shell.",
-        instance_template="{{task}}",
+        model, LocalEnvironment(), system_template="You use a shell.", instance_template="{{task}}",
         step_limit=step_limit,
-    )
+    )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         agent.run(TASK)
@@ -73,7 +67,6 @@ def run(model: Any, name: str, *extra: dict[str, Any], step_limit: int = 0) -> N
 
 
 def main() -> None:
-    """Write the three."""
     tools = [
         tool_turn("Two things at once.", call(1, "echo heron > bird.txt"), call(2, "cat nothing.txt")),
         tool_turn(None, call(3, SUBMIT)),

@@ -35,7 +35,6 @@ TOOL = {"type": "function", "function": {"name": "execute_bash", "parameters": {
 
 
 def reply(id: str, content: str | None, *calls: tuple[str, str, dict[str, Any]]) -> ModelResponse:
-    """What the model said."""
     made = [
         {"id": number, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
         for number, name, arguments in calls
@@ -47,18 +46,14 @@ def reply(id: str, content: str | None, *calls: tuple[str, str, dict[str, Any]])
 
 
 def metadata(response: ModelResponse, k: int) -> ToolCallMetadata:
-    """Which call of the reply an event is."""
     calls = response.choices[0].message.tool_calls
     return ToolCallMetadata(
-        function_name=calls[k].function.name,
-        tool_call_id=calls[k].id,
-        model_response=response,
+        function_name=calls[k].function.name, tool_call_id=calls[k].id, model_response=response,
         total_calls_in_response=len(calls),
-    )
+    )  # fmt: skip
 
 
 def main() -> None:
-    """Write the one run."""
     first = reply("m1", "I list the files.", ("c1", "execute_bash", {"command": "ls"}))
     second = reply(
         "m2", None, ("c2", "execute_bash", {"command": "wc a.txt"}), ("c3", "execute_ipython_cell", {"code": "1+1"})

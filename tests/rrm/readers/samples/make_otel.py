@@ -49,7 +49,6 @@ class Counting(IdGenerator):
 def span(
     tracer: Tracer, name: str, at: int, took: float, attributes: dict[str, Any], parent: Any = None, **more: Any
 ) -> Any:
-    """One finished span that began `at` seconds after the start."""
     context = set_span_in_context(parent) if parent is not None else None
     made = tracer.start_span(name, context=context, attributes=attributes, start_time=START + at * SECOND)
     for event, said in more.get("events", []):
@@ -108,7 +107,6 @@ def older(tracer: Tracer) -> None:
 
 
 def flat(tracer: Tracer) -> None:
-    """OpenInference's flat names."""
     said, wrote = "llm.input_messages", "llm.output_messages.0.message"
     span(tracer, "ChatCompletion", 0, 1, {
         "openinference.span.kind": "LLM", "llm.model_name": "m-3",
@@ -138,7 +136,6 @@ def otlp(spans: list[ReadableSpan]) -> Any:
 
 
 def main() -> None:
-    """Write the same three traces as OTLP JSON, one document a line and one whole, and as the console prints them."""
     kept, printed = InMemorySpanExporter(), io.StringIO()
     provider = TracerProvider(
         resource=Resource({"service.name": "workshop"}), id_generator=Counting(), shutdown_on_exit=False

@@ -20,7 +20,6 @@ PROMPTS: PromptTemplates = {**EMPTY_PROMPT_TEMPLATES, "system_prompt": "You meas
 
 
 def called(number: str, name: str, arguments: dict[str, Any]) -> list[ChatMessageToolCall]:
-    """A message's only call."""
     return [ChatMessageToolCall(ChatMessageToolCallFunction(arguments, name), number, "function")]
 
 
