@@ -1,7 +1,7 @@
 """Per-token losses: clipped policy loss, value loss, KL, importance weights.
 
-(B, T) each; `mask` (B, T) bool, the tokens of the loss. Papers: PPO 1707.06347, dual clip 1912.09729, DAPO 2503.14476, KL
-estimators joschu.net/blog/kl-approx.html."""
+(B, T) each; `mask` (B, T) bool, the tokens of the loss. Papers: PPO 1707.06347, dual clip 1912.09729, DAPO 2503.14476, GSPO
+2507.18071, CISPO 2506.13585, KL estimators joschu.net/blog/kl-approx.html."""
 
 from typing import Literal, get_args
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from rrm.errors import ConfigError
 
 KLEstimator = Literal["k1", "k2", "k3"]
+PolicyLoss = Literal["ppo", "gspo", "cispo"]
 MAX_LOG_RATIO = 20.0
 """Bound on what is exponentiated, so that inf · 0 never makes a NaN."""
 
@@ -31,13 +32,20 @@ def policy_loss(
     advantages: Tensor,
     mask: Tensor,
     *,
+    kind: PolicyLoss = "ppo",
     clip_low: float = 0.2,
     clip_high: float = 0.2,
     dual_clip: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """PPO's clipped surrogate (eq. 7): −min(ρA, clip(ρ, 1 − clip_low, 1 + clip_high) A), ρ = π/π_old.
+    """The policy loss per token, with the bounds l = 1 − clip_low and h = 1 + clip_high:
 
-    Returns the loss per token (B, T) and clipped (B, T) bool: tokens whose gradient a clip has stopped. Raises ConfigError.
+    | kind  | loss                                                                                                  |
+    |-------|-------------------------------------------------------------------------------------------------------|
+    | ppo   | −min(ρA, clip(ρ, l, h) A), ρ = π/π_old (PPO eq. 7)                                                    |
+    | gspo  | the same of s · π/sg(π), s = exp(mean of log ρ over the row's tokens) (GSPO-token, §4.3)               |
+    | cispo | −sg(clip(ρ, l, h)) A log π: no clip stops a gradient (CISPO, §3.1)                                    |
+
+    Returns the loss (B, T) and clipped (B, T) bool: tokens whose gradient (`cispo`: weight) a clip has bounded. Raises ConfigError.
 
     Args:
         clip_low, clip_high: DAPO's decoupled bounds; PPO's ε where equal.
@@ -45,7 +53,16 @@ def policy_loss(
     """
     if dual_clip is not None and dual_clip <= 1:
         raise ConfigError(f"dual_clip={dual_clip}: it must exceed 1 (3 is usual), or be null")
-    ratio = bounded(log_ratio(logprobs, old_logprobs, mask)).exp()
+    log_rho = log_ratio(logprobs, old_logprobs, mask)
+    if kind == "gspo":
+        row_mean = (log_rho.sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)).detach()
+        log_rho = row_mean + log_rho - log_rho.detach()
+    ratio = bounded(log_rho).exp()
+    if kind == "cispo":
+        if dual_clip is not None:
+            raise ConfigError("dual_clip bounds a loss that is a ratio, and cispo has none: set dual_clip=null")
+        weight = ratio.detach().clamp(1 - clip_low, 1 + clip_high)
+        return torch.where(mask, -weight * advantages * torch.where(mask, logprobs, 0), 0), (weight != ratio) & mask
     plain = -ratio * advantages
     clamped = -ratio.clamp(1 - clip_low, 1 + clip_high) * advantages
     loss = torch.maximum(plain, clamped)

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from reagent.algorithms.losses import KLEstimator, bounded, kl_penalty, log_ratio, policy_loss, value_loss
+from reagent.algorithms.losses import KLEstimator, PolicyLoss, bounded, kl_penalty, log_ratio, policy_loss, value_loss
 from reagent.algorithms.whitening import Reduce, moments, no_reduce
 from rrm.errors import ConfigError
 
@@ -109,6 +109,7 @@ def agent_loss(
     denominator: float,
     *,
     aggregation: Aggregation = "token-mean",
+    kind: PolicyLoss = "ppo",
     clip_low: float = 0.2,
     clip_high: float = 0.2,
     dual_clip: float | None = None,
@@ -135,7 +136,7 @@ def agent_loss(
     if (values is None) != (returns is None):
         raise ValueError("values and returns go together: pass both (ppo) or neither")
     per_token, clipped = policy_loss(
-        logprobs, old_logprobs, advantages, mask, clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip
+        logprobs, old_logprobs, advantages, mask, kind=kind, clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip
     )
     metrics = ratio_metrics(logprobs, old_logprobs, mask, clipped)
     if importance is not None:

@@ -147,7 +147,7 @@ class OptimConfig(Section):
     """The default suits LoRA; whole weights (`policy.lora` null) want 1e-5 to 1e-6."""
     value_learning_rate: NotNegative | None = None
     """Learning rate of the value head; null: the policy's."""
-    lr_schedule: Literal["constant", "linear"] = "constant"
+    lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
     warmup_updates: Whole = 5
     """Updates in which the rate rises: Adam's first steps may throw a policy off its format."""
     weight_decay: NotNegative = 0.0
@@ -168,6 +168,9 @@ class OptimConfig(Section):
 class LossConfig(Section):
     """The objective. `action_mask` and `advantage_mask` off are ablations."""
 
+    policy: Literal["ppo", "gspo", "cispo"] = "ppo"
+    """What is clipped: each token's ratio, the row's (`gspo`: bounds near 0.0004), or each token's weight alone (`cispo`:
+    clip_low=1 and a clip_high of some units, as its paper has no lower bound)."""
     clip_low: Share = 0.2
     clip_high: NotNegative = 0.2
     dual_clip: float | None = Field(default=None, gt=1, allow_inf_nan=False)
@@ -196,6 +199,14 @@ class LossConfig(Section):
     """Group methods: compare whole episodes, or every turn's reward-to-go (for process rewards)."""
     action_mask: bool = True
     advantage_mask: bool = True
+
+    @model_validator(mode="after")
+    def _dual_clip_bounds_a_ratio(self) -> LossConfig:
+        if self.policy == "cispo" and self.dual_clip is not None:
+            raise ValueError(
+                "loss.policy=cispo has no ratio in its loss for loss.dual_clip to bound: set loss.dual_clip=null"
+            )
+        return self
 
 
 class EvalConfig(Section):

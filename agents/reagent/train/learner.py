@@ -250,8 +250,8 @@ class Learner(Forwards):
             importance = importance_weights(before, cut(batch.rollout_logprobs), cut(batch.action_mask & mask), cap)
         loss, metrics = agent_loss(
             output.logprobs, before, cut(advantages.advantages), cut(mask), denominator,
-            aggregation=settings.aggregation, clip_low=settings.clip_low, clip_high=settings.clip_high,
-            dual_clip=settings.dual_clip, entropy=output.entropy, entropy_coef=settings.entropy_coef,
+            aggregation=settings.aggregation, kind=settings.policy, clip_low=settings.clip_low,
+            clip_high=settings.clip_high, dual_clip=settings.dual_clip, entropy=output.entropy, entropy_coef=settings.entropy_coef,
             ref_logprobs=cut(prepared.ref), kl_coef=0.0 if self._kl_in_reward else settings.kl_coef,
             kl_estimator=settings.kl_estimator if settings.kl_coef else "k3", values=output.values,
             old_values=cut(prepared.values), returns=cut(advantages.returns), vf_coef=settings.vf_coef,

@@ -1,5 +1,6 @@
 """The trainer's optimiser and learning-rate schedule."""
 
+import math
 from typing import Any
 
 import torch
@@ -9,13 +10,14 @@ from reagent.train.policy import Policy
 
 
 def learning_rate_factor(update: int, config: AgentConfig) -> float:
-    """Learning-rate factor at an update (from 0): linear warm-up, then constant or linear to 0."""
+    """Learning-rate factor at an update (from 0): linear warm-up, then constant, or to 0 linearly or along half a cosine."""
     warmup = config.optim.warmup_updates
     if update < warmup:
         return (update + 1) / warmup
     if config.optim.lr_schedule == "constant":
         return 1.0
-    return max(0.0, 1.0 - (update - warmup) / max(1, config.horizon - warmup))
+    left = max(0.0, 1.0 - (update - warmup) / max(1, config.horizon - warmup))
+    return left if config.optim.lr_schedule == "linear" else 0.5 - 0.5 * math.cos(math.pi * left)
 
 
 def make_optimizer(policy: Policy, config: AgentConfig) -> torch.optim.AdamW:

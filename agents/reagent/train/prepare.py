@@ -77,7 +77,7 @@ def with_horizon(config: AgentConfig) -> AgentConfig:
     horizon = before.get("schedule_updates") or before.get("max_updates")
     if not isinstance(horizon, int) or horizon == config.max_updates:
         return config
-    if config.optim.lr_schedule == "linear" and config.max_updates > horizon:
+    if config.optim.lr_schedule != "constant" and config.max_updates > horizon:
         logger.warning(
             "the learning rate falls to 0 at update %d, as this run began, and stays there: schedule_updates=%d stretches it, with a jump now",
             horizon, config.max_updates,

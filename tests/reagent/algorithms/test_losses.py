@@ -60,6 +60,38 @@ def test_clipped_surrogate_by_hand(ratio, advantage, dual, loss, gradient, clipp
     assert stopped.item() is clipped
 
 
+def test_gspo_clips_a_row_by_the_mean_of_its_log_ratios_by_hand():
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    log_rho = f([0.3, 0.1, 7.0], [0.6, 0.0, 0.3])  # row means 0.2 and 0.3: s = 1.2214 and 1.3499
+    advantages = f([2.0, 1.0, 5.0], [2.0, 2.0, 2.0])
+    logprobs = (log_rho - 1.0).requires_grad_()
+    got, stopped = policy_loss(logprobs, f([-1.0] * 3, [-1.0] * 3), advantages, mask, kind="gspo", clip_high=0.3)
+    got.sum().backward()
+    s = math.exp(0.2)
+    torch.testing.assert_close(got, f([-2 * s, -s, 0.0], [-2.6, -2.6, -2.6]))
+    torch.testing.assert_close(logprobs.grad, f([-2 * s, -s, 0.0], [0.0, 0.0, 0.0]))  # each token's own advantage
+    assert stopped.tolist() == [[False, False, False], [True, True, True]]
+    # with one advantage a row and rows weighed alike: the paper's gradient of s·A, A/n · s · ∇ log π for each token
+    alike = (log_rho - 1.0).requires_grad_()
+    s_row = torch.where(mask, alike + 1.0, 0).sum(1) / mask.sum(1)
+    expected = torch.autograd.grad(-(s_row.exp() * f([2.0, -1.0])[0]).sum() / 2, alike)[0]
+    rows = {"aggregation": "sequence-mean", "kind": "gspo", "clip_high": 0.3}
+    loss, _ = agent_loss(alike, f([-1.0] * 3, [-1.0] * 3), f([2.0] * 3, [-1.0] * 3), mask, 2.0, **rows)
+    torch.testing.assert_close(torch.autograd.grad(loss, alike)[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "gradient", "clipped"),
+    [(1.0, 2.0, -2.0, False), (1.5, 2.0, -2.6, True), (0.5, -2.0, 1.6, True), (1.2, -1.0, 1.2, False)],
+)
+def test_cispo_bounds_the_weight_and_stops_no_gradient_by_hand(ratio, advantage, gradient, clipped):
+    logprobs = f([math.log(ratio) - 1.0]).requires_grad_()
+    got, bounded = policy_loss(logprobs, f([-1.0]), f([advantage]), ON, kind="cispo", clip_low=0.2, clip_high=0.3)
+    got.sum().backward()
+    assert logprobs.grad is not None and logprobs.grad.item() == pytest.approx(gradient)
+    assert got.item() == pytest.approx(gradient * (math.log(ratio) - 1.0)) and bounded.item() is clipped
+
+
 def test_on_the_first_update_the_ratio_is_one_and_the_loss_minus_the_mean_advantage():
     logprobs, mask = (
         f([-1.0, -2.0, -0.3], [-0.1, -4.0, -1.0]),

@@ -163,6 +163,8 @@ def test_turn_by_turn_a_first_attempt_is_not_compared_with_the_second_one_that_r
 def test_learning_rate_warms_up_and_decays() -> None:
     config = AgentConfig(max_updates=6, optim={"warmup_updates": 2, "lr_schedule": "linear"})  # pyright: ignore[reportArgumentType]
     assert [learning_rate_factor(u, config) for u in range(6)] == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
+    config.optim.lr_schedule = "cosine"
+    assert [learning_rate_factor(u, config) for u in (1, 2, 4, 6, 9)] == pytest.approx([1.0, 1.0, 0.5, 0.0, 0.0])
 
 
 def test_a_larger_max_updates_on_resume_moves_no_schedule(tmp_path, caplog: pytest.LogCaptureFixture) -> None:
