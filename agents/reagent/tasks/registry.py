@@ -5,6 +5,7 @@ TASKS: dict[str, str] = {
     "2wiki": "reagent.tasks.wikimultihop:WikiMultihop",
     "musique": "reagent.tasks.musique:MuSiQue",
     "reading": "reagent.tasks.gold_passages:Reading",
+    "questions": "reagent.tasks.questions:Questions",
     "bamboogle": "reagent.tasks.bamboogle:Bamboogle",
     "nq": "reagent.tasks.open_qa:NQ",
     "triviaqa": "reagent.tasks.open_qa:TriviaQA",

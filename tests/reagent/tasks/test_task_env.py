@@ -30,7 +30,7 @@ from reagent.tools.deny import DenyList
 from reagent.train.evaluate import summarise
 from reagent.train.metrics import episode_metrics
 from rrm.data.trajectory import Trajectory
-from rrm.errors import ConfigError, ReadError
+from rrm.errors import ConfigError, ReadError, RRMError
 
 
 def gsm_file(folder: Path, n: int = 40) -> Path:
@@ -293,6 +293,32 @@ def test_a_policy_is_evaluated_on_a_published_file(reagent, base, tmp_path) -> N
     assert len(rows) == 3 and all(row["tools"][0]["function"]["name"] == "calculator" for row in rows)
     expected = {t.question_id for t in GSM8K.read(path) if is_held_out(t, 0.5)}
     assert {row["question_id"] for row in rows} <= expected
+
+
+def test_questions_of_any_file_by_its_columns(tmp_path: Path) -> None:
+    path = tmp_path / "own.jsonl"
+    rows = [
+        {"prompt": "2 + 2?", "info": {"gold": [4, "four"]}},
+        {"prompt": "Who?", "info": {"gold": "Ana"}},
+        {"prompt": "Where?"},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows[:2]))
+    tasks = make_tasks("questions", 2, 0, path=str(path), question="prompt", answer="info.gold")
+    assert {t.question: t.references for t in tasks} == {"2 + 2?": ["4", "four"], "Who?": ["Ana"]}
+    env = make_factory("questions", grader="numeric")()
+    sums = next(t for t in tasks if t.answer == "4")
+    assert env.is_graded(sums) and env._grade(sums, "It is 4.0.") == 1.0  # type: ignore[attr-defined]
+    assert not any(t.answer for t in make_tasks("questions", 2, 0, path=str(path), question="prompt", answer=None))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for options, message in (
+        ({}, "no 'question'; the row's columns are info, prompt: name them by question= and answer="),
+        ({"question": "prompt", "answer": "info.gold"}, "jsonl:3: no 'info.gold'"),
+        ({"question": "prompt", "answer": "info"}, "'info' holds a dict: an answer is a text, a number or a list"),
+    ):
+        with pytest.raises(RRMError, match=message):
+            make_tasks("questions", 1, 0, path=str(path), **options)
+    with pytest.raises(ConfigError, match="no grader 'math'; there are exact_match, f1, numeric"):
+        make_factory("questions", grader="math")
 
 
 def test_tasks_are_chosen_by_elements_of_lists_and_by_numbers_as_text() -> None:

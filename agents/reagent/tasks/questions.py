@@ -1,0 +1,68 @@
+"""Questions of your own: any JSON, JSONL, parquet or CSV file, or data set on the hub, whose columns you name."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from reagent.env.graders import Grader, numeric
+from reagent.env.task import Task
+from reagent.tasks.base import Benchmark, TaskLimits
+from reagent.tasks.reading import SourceRow
+from rrm.errors import ConfigError
+from rrm.readers.outcomes import MISSING, get
+
+
+class Questions(Benchmark):
+    """Meta: `aliases`, the answers after the first where a column holds several."""
+
+    name: ClassVar[str] = "questions"
+    title: ClassVar[str] = "Questions of your own"
+    metric: ClassVar[str] = "exact match"
+    source: ClassVar[str] = "a file or hf:owner/name:split; its columns by question= and answer="
+    licence: ClassVar[str] = "yours"
+    limits: ClassVar[TaskLimits] = TaskLimits(turns=8, new_tokens=512, episode_tokens=4096)
+    work: ClassVar[str] = "Think step by step."
+    read_options: ClassVar[tuple[str, ...]] = ("question", "answer")
+
+    @classmethod
+    def read(cls, path: str | Path, question: str = "question", answer: str | None = "answer") -> list[Task]:
+        """See `Benchmark.read`. `question`, `answer`: columns (`info.gold` for a nested one); without an answer column nothing is graded."""
+        if not question or answer == "":
+            raise ConfigError("question= and answer= name columns; answer=null says that there are no answers")
+        return cls.read_with(path, lambda row: cls._from_columns(row, question, answer))
+
+    @classmethod
+    def _from_columns(cls, row: SourceRow, question: str, answer: str | None) -> Task:
+        text = SourceRow({question: column(row, question)}, row.path, row.line).text(question)
+        if answer is None:
+            return cls.make(text, None)
+        value = column(row, answer)
+        first, *others = [_as_text(row, answer, each) for each in (value if isinstance(value, list) else [value])] or [
+            ""
+        ]
+        if not first.strip():
+            raise row.error(f"{answer!r} is empty; answer=null plays questions without an answer")
+        return cls.make(text, first, aliases=others)
+
+    def _grader(self, name: str) -> Grader:
+        graders: Mapping[str, Grader] = {**self.metrics, "numeric": numeric}
+        if name not in graders:
+            raise ConfigError(f"{self.name} has no grader {name!r}; there are {', '.join(graders)}")
+        return graders[name]
+
+
+def column(row: SourceRow, name: str) -> Any:
+    """A row's value under a column or a dotted path. Raises ReadError: none there."""
+    value = row.data[name] if name in row.data else get(row.data, name)
+    if value is None or value is MISSING:
+        there = ", ".join(sorted(map(str, row.data))) or "none"
+        raise row.error(f"no {name!r}; the row's columns are {there}: name them by question= and answer=")
+    return value
+
+
+def _as_text(row: SourceRow, name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    raise row.error(f"{name!r} holds a {type(value).__name__}: an answer is a text, a number or a list of them")
