@@ -42,6 +42,7 @@ from rrm.data.provenance import environment
 from rrm.data.questions import question_hash
 from rrm.data.seeds import derive_seed
 from rrm.data.text import squad_normalise
+from rrm.data.trajectory import write_jsonl
 
 DATA = ROOT.parent / "shared" / "data" / "qa"
 RFT = ("algorithm=rft", "loss.kl_coef=0")
@@ -105,8 +106,8 @@ def prepare(data: Path, runs: Path, base: str, held_out: int, overrides: Sequenc
     ]  # fmt: skip
     start = load_agent_config("reading", own)
     found, episodes = probe_config(start)
-    write_lines(runs / "start" / "transcripts.jsonl", (e.trajectory.model_dump_json() for e in episodes))
     (runs / "start" / "probe.json").write_text(json.dumps(found.figures(), indent=1))
+    write_jsonl(runs / "start" / "transcripts.jsonl", (e.trajectory for e in episodes))
     tasks = make_tasks("reading", start.environment.train_tasks, start.seed, **start.environment.train)
     count = write_tasks(runs / "train.jsonl", split(tasks, start.warm_start)[0])
     more = [f"environment.train.path={runs / 'train.jsonl'}", f"environment.train_tasks={count}", "warm_start=0"]
