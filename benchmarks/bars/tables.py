@@ -17,9 +17,12 @@ SETS = {
     "agents": "Agents: RL in the lab, feedback modes, tools and tasks, the lab judge, and every test of the trainer's arithmetic.",
     "answerless": "Training and choosing without an answer key, and the guards against a gamed judge.",
     "engines": "Both engines agree, servers serve what a directory says, trainings through either learn alike.",
+    "field": "What the field expects: failures over many runs, losses and tasks that users of other trainers know.",
+    "first-hour": "The first hour: estimates and a judge from few labels, a real instruct model, one judge one score, commands that read well.",
     "gsm8k": "SmolLM2 learns GSM8K with a calculator.",
     "integrations": "Trainers, harnesses, the service, the guard, people's labels, a newcomer's path.",
     "judging": "How transcripts are judged: steps, windows, criteria, ranks, servers, resumed runs; attacks.",
+    "learns": "A language model learns: by outcomes on a reading task and on GSM8K; then by the judge.",
     "multihop": "SmolLM2 learns multi-hop questions with search.",
     "reading": "Logs of agents read and written back, format by format.",
     "right": "What was silently wrong: chat judges over real HTTP, agents' logs and faults, hostile input, failing machines.",
@@ -169,6 +172,25 @@ def rows() -> Iterator[Row]:
 
 
 FIGURES: tuple[Row, ...] = (
+    ("field", "failures: quotes that stand in their step", "failures", lambda r: r["quotes"]["standing"] / r["quotes"]["quotes"], "≥", 1),
+    ("field", "failures: kind as planted, questions left out", "failures", "plants.agree", "≥", 0.6),
+    ("field", "failures: the same by the commonest kind", "failures", "plants.commonest", "reported"),
+    ("field", "failures: kind as StepShield's labels, questions left out", "failures", "stepshield.agree", "≥", 0.6),
+    ("field", "failures: the same by the commonest kind, StepShield", "failures", "stepshield.commonest", "reported"),
+    ("field", "failures: first mistake of Who&When's shorter runs, default judge", "failures_who_when", "who_and_when.first_mistake.exact", "reported"),
+    ("field", "failures: the same by the commonest step", "failures_who_when", "who_and_when.commonest_step.exact", "reported"),
+    ("field", "failures: seconds for 10,000 runs by rules alone", "failures", "speed.seconds", "≤", 120),
+    ("first-hour", "GSM8K zero-shot, defaults: questions", "zero_shot", "questions", "≥", 500),
+    *(("first-hour", f"GSM8K zero-shot, {arm}: {what}", "zero_shot", f"{arm}.{path}", *wanted) for arm in ("alone", "tools") for what, path, wanted in (
+        ("success less the plain prompt's", "against_plain.value", ("within", 0.05)), ("success", "success", ("interval >", 0.2)))),
+    ("first-hour", "learning curve: sources where 30 labels beat TF-IDF on them", "learning_curve", "above_tfidf_at_30.#", "≥", 3),
+    ("first-hour", "estimates: coverage of 95 % intervals on sources never seen", "label_estimates",
+        lambda r: min(of[n]["coverage"] for source in r["sources"].values() for of in source.values() if isinstance(of, dict) for n in ("30", "100")), "≥", 0.93),
+    *(("learns", f"reading, {way}: {what}", "reading", f"gains.{way}.grpo.{path}", *wanted) for way in ("greedy", "sampled") for what, path, wanted in (
+        ("gain of GRPO over the start", "less_start", ("interval >", 0)), ("its size", "less_start.value", ("≥", 0.06)),
+        ("gain over the controls", "less_control", ("interval >", 0)))),
+    ("learns", "reading: seeds of GRPO, held-out questions asked of each", "reading", "arms.grpo.#", "≥", 3),
+    ("learns", "GSM8K, Qwen 0.5B: gain of GRPO over the start", "qwen_gsm8k_gpu", "gains.greedy.grpo.less_start.value", "≥", 0.10, True),
     ("agents", "lab, naive RAG on one-hop questions (no straw man)", "rl_lab", "baselines.search.naive_rag.success_by_hops.1", "≥", 0.9),
     ("agents", "lab, episodes of each arm", "rl_lab", "arms.*.episodes", "=", "arms.ppo.episodes"),
     ("agents", "modes: episodes of each run", "feedback_modes", "arms.*.episodes.*", "=", "arms.none.episodes.0"),
@@ -250,6 +272,14 @@ FIGURES: tuple[Row, ...] = (
     *rows(),
 )
 TESTS = (
+    ("field", "rrm failures, as a user meets it", "tests/rrm/report/test_failures_command.py"),
+    ("field", "GSPO and CISPO by hand; the questions of any file", "tests/reagent/algorithms/test_losses.py tests/reagent/tasks/test_task_env.py::test_questions_of_any_file_by_its_columns"),
+    ("first-hour", "one judge gives one score: Python, command line, server, guard", "tests/rrm/serve/test_one_judge.py"),
+    ("first-hour", "intervals of estimates hold, and a promise of agreement", "tests/rrm/evaluation/test_share_estimate.py tests/rrm/evaluation/test_promised_agreement.py"),
+    ("first-hour", "a judge of one's own from few labels, never with a worse order", "tests/rrm/train/test_own.py"),
+    ("first-hour", "what commands print, default outputs, help, plain errors", "tests/rrm/cli/test_output.py"),
+    ("first-hour", "every page's commands", "tests/test_docs.py"),
+    ("learns", "rejection sampling and the reading task by hand", "tests/reagent/algorithms tests/reagent/tasks/test_multihop.py"),
     ("agents", "mask = sampled spans, tokens = the full template's turn by turn; three chat templates", "tests/reagent/rollout/test_rollout.py::test_the_mask_is_what_was_sampled_and_its_logprobs_are_a_full_forwards tests/reagent/rollout/test_rollout.py::test_each_turns_prompt_is_the_full_rendering tests/reagent/rollout/test_templates.py"),
     ("agents", "no observation token has a loss gradient", "tests/reagent/algorithms/test_losses.py::test_tokens_off_the_mask_change_nothing_and_get_exactly_no_gradient tests/reagent/algorithms/test_ppo_oracle.py::test_states_that_predict_no_action_get_exactly_zero_gradient"),
     ("agents", "ratio on the first update = 1 to 1e-5", "tests/reagent/train/test_trainer.py::test_first_update_has_ratio_one_and_engine_and_trainer_agree"),
