@@ -277,7 +277,7 @@ TESTS = (
     ("first-hour", "one judge gives one score: Python, command line, server, guard", "tests/rrm/serve/test_one_judge.py"),
     ("first-hour", "intervals of estimates hold, and a promise of agreement", "tests/rrm/evaluation/test_share_estimate.py tests/rrm/evaluation/test_promised_agreement.py"),
     ("first-hour", "a judge of one's own from few labels, never with a worse order", "tests/rrm/train/test_own.py"),
-    ("first-hour", "what commands print, default outputs, help, plain errors", "tests/rrm/cli/test_output.py"),
+    ("first-hour", "what commands print, default outputs, help, plain errors", "tests/rrm/cli/test_command_output.py"),
     ("first-hour", "every page's commands", "tests/test_docs.py"),
     ("learns", "rejection sampling and the reading task by hand", "tests/reagent/algorithms tests/reagent/tasks/test_multihop.py"),
     ("agents", "mask = sampled spans, tokens = the full template's turn by turn; three chat templates", "tests/reagent/rollout/test_rollout.py::test_the_mask_is_what_was_sampled_and_its_logprobs_are_a_full_forwards tests/reagent/rollout/test_rollout.py::test_each_turns_prompt_is_the_full_rendering tests/reagent/rollout/test_templates.py"),

@@ -85,8 +85,8 @@ class _Plain(logging.Formatter):
         return level + super().format(record)
 
 
-def run(app: typer.Typer, continues: Sequence[str]) -> None:
-    """Run an app; `continues`: commands whose stopped runs go on when repeated.
+def run(app: typer.Typer, continues: Sequence[str], packages: Sequence[str] = ("rrm",)) -> None:
+    """Run an app; `continues`: commands whose stopped runs go on when repeated; `packages`: those whose notices are shown.
 
     Exit codes: 0 done, 1 done with rows that failed, 2 a user error, 3 a training that a guard stopped, 4 a limit
     of money reached, 130 interrupted, 143 terminated.
@@ -95,7 +95,7 @@ def run(app: typer.Typer, continues: Sequence[str]) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_Plain())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    for package in ("rrm", "reagent"):
+    for package in packages:
         logging.getLogger(package).setLevel(logging.INFO)
     warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*")  # transformers' own, of its own code
     with STOPS:

@@ -21,4 +21,4 @@ def main() -> None:
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # so that `environment.name=my_env:MyEnv` finds my_env.py here
     register(app, "reagent.cli", COMMANDS, ("lab",))
-    run(app, CONTINUES)
+    run(app, CONTINUES, ("rrm", "reagent"))

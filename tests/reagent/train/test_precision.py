@@ -153,6 +153,7 @@ def test_a_merged_adapter_keeps_what_was_learned(base, tmp_path, dtype: str, lea
 
 
 def test_an_export_that_says_something_else_is_seen(base, tmp_path, monkeypatch, caplog) -> None:
+    caplog.set_level("WARNING")
     policy, tokenizer = load_policy(PolicyConfig(base=str(base)), with_values=False)
     assert export(policy, tokenizer, tmp_path / "right") < 1e-5 and not caplog.text
     policy, _ = load_policy(PolicyConfig(base=str(base)), with_values=False)

@@ -391,7 +391,7 @@ def test_rows_of_a_server_that_was_down_are_not_thrown_away_for_its_context(tmp_
     with pytest.raises(RRMError, match=why), RowFile.open(path, longer):
         pass
     with (
-        pytest.raises(RRMError, match="seed was None and is 1; choose another"),
+        pytest.raises(RRMError, match="seed was not set and is 1; choose another"),
         RowFile.open(path, {**served, "seed": 1}),
     ):
         pass

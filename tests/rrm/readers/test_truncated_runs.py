@@ -50,7 +50,7 @@ def test_a_reasoning_model_stops_after_the_first_rows_and_goes_on_with_more_room
         summary = score_file(more, transcripts(20), output, mode="score")
         assert summary.statuses == {"scored": 20 - min(kept, 20), "truncated": min(kept, 20)}
         assert (
-            "other room for a reply: thinking_tokens was None and is 4000; transcript_tokens was 2048 and is 1500"
+            "other room for a reply: thinking_tokens was not set and is 4000; transcript_tokens was 2048 and is 1500"
             in caplog.text
         )
         assert score_file(more, transcripts(20), output, mode="score", retry_errors=True).statuses == {"scored": 20}
