@@ -40,6 +40,7 @@ class Probe:
     truncated: float
     """Share of cut turns, or of episodes that a limit ended, whichever is more."""
     malformed: float
+    """Share of turns with a call that cannot be read."""
     turn_tokens: float
 
     @property
@@ -57,7 +58,7 @@ class Probe:
             )
         if self.malformed > MALFORMED:
             texts.append(
-                f"{self.malformed:.0%} of tool calls cannot be read: set environment.options.parser or tool_prompt as the model "
+                f"{self.malformed:.0%} of turns hold a tool call that cannot be read: set environment.options.parser or tool_prompt as the model "
                 "was taught, or begin with demonstrations"
             )
         low, high = SUCCESS
@@ -116,7 +117,7 @@ def measured(sampled: Sequence[Episode], greedy: Sequence[Episode], samples: int
         best=mean([float(any(e.success for e in attempts)) for attempts in graded_groups]),
         live_groups=mean([float(len(values) > 1) for values in rewards]),
         truncated=max(figures["episode/cut_turns"], ended),
-        malformed=0.0 if math.isnan(figures["episode/malformed_share"]) else figures["episode/malformed_share"],
+        malformed=figures["episode/malformed_turns"],
         turn_tokens=figures["episode/turn_tokens"],
     )
 

@@ -368,6 +368,10 @@ def test_figures_by_hand() -> None:
     probed = measured(sampled, [episode("a", True, 1.0), episode("b", False, 0.0), episode("c", None, None)], 4)
     assert (probed.tasks, probed.greedy, probed.sampled, probed.best, probed.live_groups) == (3, 0.5, 0.125, 0.5, 0.5)
     assert probed.turn_tokens == 2.0 and probed.malformed == 0.0 and probed.learnable is False
+    sampled[0].turns[0].info.update(
+        malformed=1, tool_calls=1
+    )  # the only call of all: no obstacle to a task without tools
+    assert measured(sampled, [episode("a", True, 1.0)], 4).malformed == pytest.approx(1 / 12)
 
 
 def test_greedy_decoding_is_measured_on_the_tasks_that_samples_are() -> None:
