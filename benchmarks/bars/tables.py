@@ -131,8 +131,6 @@ def rows() -> Iterator[Row]:
     for arm in ("grpo", "filled"):
         yield "gsm8k", f"300 solutions, sampled: {arm} less its warm start", "smollm2_gsm8k_few", f"sampled.figures.{arm}.less_start", "interval >", 0
         yield "gsm8k", f"300 solutions, sampled: {arm}: seeds answered", "smollm2_gsm8k_few", f"sampled.figures.{arm}.by_seed.#", "≥", 2
-    for arm in ("outcome", "outcome-again", "shuffled", "judge", "outcome+judge"):
-        yield "gsm8k", f"{arm}: seeds", "gsm8k", f"arms.{arm}.runs.#", "≥", 3, True
     yield from (("multihop", *row) for row in learned("multi-hop", "smollm2_qa", {"grpo": 2, "filled": 2, "judge": 1, "ppo": 1}, ("grpo", "filled"), "figures.held_out", "f1_less_start", False))
     for way in ("inspect", "verl", "verl_reply", "verl_tokens", "serve"):
         yield "integrations", f"scores directly and through {way}: apart", "integrations", f"ways.{way}.apart", "≤", 1e-6
@@ -230,13 +228,6 @@ FIGURES: tuple[Row, ...] = (
     ("engines", "largest difference of a log-probability in these runs, nats", "engines_lab", "arms.vllm.staleness=0.0.logprob_gap", "≤", 1e-2),
     ("engines", "a judge served by vLLM: the record", "server_speed", "served", "made", "command seed judge versions"),
     ("engines", "over a real server, criteria: share that is read", "server_speed", d.ended("paths.criteria.statuses", "scored"), "≥", 0.5),
-    ("gsm8k", "outcomes, judge, both: the record", "gsm8k", "", "made", "command config policy judge arms starts", True),
-    ("gsm8k", "the commits of each run", "gsm8k", "arms.*.runs.*", "made", "commits evaluations", True),
-    ("gsm8k", "outcomes, gained over the start", "gsm8k", "arms.outcome.less_start", "interval >", 0, True),
-    ("gsm8k", "outcomes less outcomes dealt anew", "gsm8k", "differences.outcome - shuffled", "interval >", 0, True),
-    ("gsm8k", "judge alone, gained over the start", "gsm8k", "arms.judge.less_start", "interval >", 0, True),
-    ("gsm8k", "outcomes and judge less outcomes", "gsm8k", "differences.outcome+judge - outcome", "reported", 0, True),
-    ("gsm8k", "outcomes, other seeds less outcomes (A/A)", "gsm8k", "differences.outcome-again - outcome", "reported", 0, True),
     ("gsm8k", "300 solutions, sampled: questions that each answered", "smollm2_gsm8k_few", "sampled.figures.*.questions", "=", "questions.held_out"),
     ("integrations", "equal scores: the record", "integrations", "", "made", "command versions transcripts scores"),
     ("integrations", "equal scores: through every way that was measured", "integrations", "ways.*.apart", "≤", 1e-6),
@@ -346,7 +337,6 @@ TESTS = (
     ("engines", "kills, 500s, 429s, slow and garbage servers at 64 in flight: nothing lost, nothing twice, money once", "tests/rrm/engines/test_server_troubles.py tests/rrm/engines/test_server_runs.py"),
     ("engines", "servers that answer what none should; that refuse a temperature or a key", "tests/rrm/engines/test_hostile_servers.py tests/rrm/engines/test_openai_refusals.py"),
     ("engines", "no float64 where a device has none; locks without fcntl", "tests/rrm/engines/test_no_float64.py tests/rrm/scoring/test_score_resume.py::test_the_lock_needs_no_fcntl"),
-    ("gsm8k", "the study: splits, demonstrations, figures by hand", "tests/benchmarks/test_gsm8k.py"),
     ("house", "no circle of imports", "tests/test_architecture.py"),
     ("house", "what is imported is declared; judging through a server needs no torch", "tests/rrm/test_dependencies.py"),
     ("house", "the page of results is what was measured", "tests/benchmarks/test_tables.py"),

@@ -10,7 +10,7 @@
 Every (arm, seed) is a training of its own in RUNS/<arm>/seed<k>, on one thread, by GRPO from the policy that the config names, and not
 repeated once it is done; a run that was stopped continues. With --keep the record itself stands for the folders of the runs it holds. The
 judge is copied at the start and kept. Held-out success is measured on the same tasks in each. With --config it is the study of another
-policy on tasks of its own (`benchmarks.studies.gsm8k` makes those of a language model): `LEARNING`, paid by outcomes, by outcomes on other
+policy on tasks of its own: `LEARNING`, paid by outcomes, by outcomes on other
 seeds (A/A), by outcomes dealt anew in each group, by the judge alone, and by both; overrides that all runs share stand behind the options.
 
 Primary figure: held-out success after the last update, judge-only over outcomes, on the same seeds and tasks. What was expected of the

@@ -23,7 +23,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from benchmarks import record
-from benchmarks.studies.gsm8k import DATA
+from benchmarks.models.sources import DATA
 from benchmarks.studies.study import ROOT, begin
 from reagent.env.task import Task
 from reagent.rollout.attempts import plan
@@ -46,7 +46,7 @@ Row = dict[str, Any]
 
 def config_of(model: str, dtype: str, questions: int, options: dict[str, Any]) -> AgentConfig:
     """The defaults, with nothing said but the model, the task and how many questions."""
-    data = {"path": str(DATA / "test.jsonl.gz")}
+    data = {"path": str(DATA / "gsm8k" / "test.jsonl.gz")}
     return AgentConfig.model_validate(
         {
             "environment": {"name": "gsm8k", "options": options, "eval": data, "eval_tasks": questions},

@@ -76,7 +76,7 @@ def command(
     output = output or beside(inputs, ".failures.jsonl")
     check_paths([*inputs, *(str(path) for path in (scores, categories, against) if path is not None)], output, html)
     kinds: Mapping[str, str] = (
-        read_categories(categories) if categories else {str(kind): text for kind, text in DESCRIPTIONS.items()}
+        read_categories(categories) if categories else {str(name): text for name, text in DESCRIPTIONS.items()}
     )
     check_options(judge, escalate, scores, inputs, kinds)
     if judge.model == RULES:
@@ -219,20 +219,20 @@ def show(figures: Mapping[str, Any]) -> None:
     against, width = figures.get("against"), shutil.get_terminal_size().columns
     named = max(map(len, figures["kinds"]), default=0)
     typer.echo(f"{'kind':{named}}   runs  share of runs           from step{'  change' if against else ''}")
-    for kind, of in figures["kinds"].items():
-        if not of["runs"] and not against:
+    for name, figure in figures["kinds"].items():
+        if not figure["runs"] and not against:
             continue
-        first = "" if of["first_step"] is None else f"{of['first_step']:g}"
-        changed = change_text(against[kind]) if against else ""
-        typer.echo(f"{kind:{named}} {of['runs']:6}  {share_text(of):24}{first:>9}  {changed}".rstrip())
-        for one in of["examples"][:1]:
-            typer.echo("  " + printable(f"{one['id']} step {one['step']}: {one['quote']}", width - 2))
+        first = "" if figure["first_step"] is None else f"{figure['first_step']:g}"
+        changed = change_text(against[name]) if against else ""
+        typer.echo(f"{name:{named}} {figure['runs']:6}  {share_text(figure):24}{first:>9}  {changed}".rstrip())
+        for example in figure["examples"][:1]:
+            typer.echo("  " + printable(f"{example['id']} step {example['step']}: {example['quote']}", width - 2))
     for field, groups in figures["by"].items():
         typer.echo(f"by {field}, runs with a mistake:")
         for name, group in list(groups.items())[:GROUPS]:
-            most = max(group["kinds"], key=lambda kind: group["kinds"][kind]["runs"], default="none")
-            of = group["failing"]
-            typer.echo(f"  {printable(name, 40):40} {of['of']:6}  {share_text(of):24} most: {most}")
+            most = max(group["kinds"], key=lambda name: group["kinds"][name]["runs"], default="none")
+            failing = group["failing"]
+            typer.echo(f"  {printable(name, 40):40} {failing['of']:6}  {share_text(failing):24} most: {most}")
     calls, looping = figures["calls"], figures["looping"]
     wasted = ", ".join(f"{calls[name]} {name.replace('_', ' ')}" for name in ("identical", "errored", "never_used"))
     typer.echo(

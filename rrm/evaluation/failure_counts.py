@@ -61,7 +61,7 @@ def kind_shares(rows: Sequence[Row], kinds: Iterable[str], tool: str | None = No
     """Return each kind's share of the runs; with `tool` only mistakes in a step that calls it count."""
     questions = [row["question"] for row in rows]
     of_rows = [{m["kind"] for m in row["mistakes"] if tool is None or tool in m["tools"]} for row in rows]
-    return {kind: share([kind in found for found in of_rows], questions) for kind in kinds}
+    return {name: share([name in names for names in of_rows], questions) for name in kinds}
 
 
 def count_failures(rows: Sequence[Row], kinds: Sequence[str], by: Sequence[str] = ()) -> dict[str, Any]:
@@ -95,16 +95,16 @@ def _kinds(rows: Sequence[Row], kinds: Sequence[str]) -> dict[str, Any]:
         for mistake in row["mistakes"]:
             mistakes[mistake["kind"]].append((row, mistake))
     counted = {}
-    for kind, of in sorted(kind_shares(rows, kinds).items(), key=lambda item: -item[1].runs):
+    for name, figures in sorted(kind_shares(rows, kinds).items(), key=lambda item: -item[1].runs):
         firsts: dict[int, int] = {}
-        for row, mistake in mistakes[kind]:
+        for row, mistake in mistakes[name]:
             firsts.setdefault(id(row), mistake["step"])
-        counted[kind] = {
-            **asdict(of),
-            "mistakes": len(mistakes[kind]),
-            "by": dict(Counter(m["by"] for _, m in mistakes[kind])),
+        counted[name] = {
+            **asdict(figures),
+            "mistakes": len(mistakes[name]),
+            "by": dict(Counter(m["by"] for _, m in mistakes[name])),
             "first_step": median(firsts.values()) if firsts else None,
-            "examples": clearest(mistakes[kind]),
+            "examples": clearest(mistakes[name]),
         }
     return counted
 
@@ -113,14 +113,18 @@ def clearest(mistakes: Sequence[tuple[Row, Row]]) -> list[Row]:
     """Return the clearest runs, of different questions if there are: proven, then least `p_good`, then short."""
     order = sorted(
         ((row, m) for row, m in mistakes if m.get("quote")),
-        key=lambda one: (one[1]["by"] != "rules", one[1].get("p_good", 0.0), one[0]["steps"]),
+        key=lambda pair: (pair[1]["by"] != "rules", pair[1].get("p_good", 0.0), pair[0]["steps"]),
     )
     chosen: dict[str, Row] = {}
     for new_question in (True, False):
-        asked = set[str]()
+        questions = set[str]()
         for row, m in order:
-            if len(chosen) < EXAMPLES and row["id"] not in chosen and not (new_question and row["question"] in asked):
-                asked.add(row["question"])
+            if (
+                len(chosen) < EXAMPLES
+                and row["id"] not in chosen
+                and not (new_question and row["question"] in questions)
+            ):
+                questions.add(row["question"])
                 chosen[row["id"]] = {"id": row["id"], **{n: m.get(n) for n in ("step", "quote", "why", "by")}}
     return list(chosen.values())
 
@@ -137,7 +141,7 @@ def _groups(rows: Sequence[Row], kinds: Sequence[str], field: str) -> dict[str, 
     groups = {}
     for value, mine in members.items():
         tool = value if field == "tool" else None
-        shares = {kind: asdict(of) for kind, of in kind_shares(mine, kinds, tool).items() if of.runs}
+        shares = {name: asdict(figures) for name, figures in kind_shares(mine, kinds, tool).items() if figures.runs}
         failing = [any(tool is None or tool in m["tools"] for m in row["mistakes"]) for row in mine]
         groups[value] = {"failing": asdict(share(failing, [r["question"] for r in mine])), "kinds": shares}
     return dict(sorted(groups.items(), key=lambda item: -item[1]["failing"]["runs"]))

@@ -63,9 +63,9 @@ def failures_of(
     proven |= proven_mistakes(trajectory)
     tools = {k: sorted({call.name for call in step.calls}) for k, step in enumerate(steps, start=1)}
     mistakes = [
-        {"step": k, "kind": kind, "by": "rules", "quote": own_quote(raw[k - 1], kind)}
-        for k, kind in proven.items()
-        if kind in categories
+        {"step": k, "kind": mistake, "by": "rules", "quote": own_quote(raw[k - 1], mistake)}
+        for k, mistake in proven.items()
+        if mistake in categories
     ]
     quotes = {"checked": 0, "dropped": 0}
     if feedback is not None:
@@ -81,7 +81,7 @@ def failures_of(
         "first_step": mistakes[0]["step"] if mistakes else None,
         "mistakes": mistakes,
         "loops": [dict(zip(("step", "period", "steps"), loop, strict=True)) for loop in loops(steps)],
-        "calls": wasted_calls(trajectory, [k for k, kind in proven.items() if kind == "repeat"]),
+        "calls": wasted_calls(trajectory, [k for k, mistake in proven.items() if mistake == "repeat"]),
         "quotes": quotes,
         "judge": None if feedback is None else _about(feedback),
     }
@@ -122,21 +122,21 @@ def _judged(
     """Yield the mistakes that a judge found: its answers by kind, else its bad steps with their likely kinds."""
     steps = trajectory.steps
     answers = {name: a for name, a in (feedback.criteria or {}).items() if name in categories}
-    for kind, answer in answers.items():
+    for mistake, answer in answers.items():
         if answer.label == PRESENT and (named := _named(answer, steps, quotes)) and named["step"] not in proven:
-            yield {**named, "kind": kind, "by": "judge"}
+            yield {**named, "kind": mistake, "by": "judge"}
     if answers:
         return
     bad = {f.step: f for f in feedback.findings if f.verdict == "bad" and f.step not in proven and f.step <= len(steps)}
     likely = likely_kinds(trajectory, bad.keys()) if bad else {}
     for k, finding in bad.items():
         name, _, why = finding.text.partition(":")
-        kind = name if name in categories else likely[k]
-        if kind in categories:
-            said = {"p_good": finding.p_good, "why": why.strip() if name == kind else None}
-            quote = own_quote(steps[k - 1], kind)
-            yield {"step": k, "kind": kind, "by": "judge" if name == kind else "likely", "quote": quote} | {
-                n: v for n, v in said.items() if v is not None
+        mistake = name if name in categories else likely[k]
+        if mistake in categories:
+            details = {"p_good": finding.p_good, "why": why.strip() if name == mistake else None}
+            quote = own_quote(steps[k - 1], mistake)
+            yield {"step": k, "kind": mistake, "by": "judge" if name == mistake else "likely", "quote": quote} | {
+                n: v for n, v in details.items() if v is not None
             }
 
 
@@ -183,10 +183,10 @@ def standing(quote: str, step: Step) -> str | None:
     return next((m[0] for text in texts_of(step) if (m := pattern.search(text))), None)
 
 
-def own_quote(step: Step, kind: str) -> str | None:
+def own_quote(step: Step, mistake: str) -> str | None:
     """Return the words of a step that show it: of a malformed call its result, else words, else the call."""
     texts = texts_of(step)
-    results = [m.text() for m in step.observations] if kind == "malformed_call" else []
+    results = [m.text() for m in step.observations] if mistake == "malformed_call" else []
     quote = next((text.strip() for text in [*results, *texts] if len(text.strip()) >= LEAST_QUOTE), "")
     if len(quote) > QUOTE:
         quote = quote[:QUOTE].rsplit(maxsplit=1)[0] if " " in quote[:QUOTE] else quote[:QUOTE]
@@ -201,15 +201,15 @@ def loops(steps: Sequence[CanonicalStep]) -> list[tuple[int, int, int]]:
     codes: dict[Any, int] = {}
     keys = [(tuple(c.text for c in s.calls) or s.thought, s.answer, s.returns) for s in steps]
     run = np.array([codes.setdefault(key, len(codes)) for key in keys])
-    found: list[tuple[int, int, int]] = []
+    stretches: list[tuple[int, int, int]] = []
     for period in range(1, len(run) // 2 + 1 if len(codes) < len(run) else 0):
         same = np.concatenate([[False], run[period:] == run[:-period], [False]])
         edges = np.flatnonzero(np.diff(same.astype(np.int8)))
         for start, end in zip(edges[::2], edges[1::2], strict=True):
-            inside = any(s - 1 <= start and end + period <= s - 1 + n for s, _, n in found)
+            inside = any(s - 1 <= start and end + period <= s - 1 + n for s, _, n in stretches)
             if end - start >= max(period, 2) and not inside:
-                found.append((int(start) + 1, period, int(end - start) + period))
-    return sorted(found)
+                stretches.append((int(start) + 1, period, int(end - start) + period))
+    return sorted(stretches)
 
 
 def groups_of(trajectory: Trajectory, field: str, tools: Mapping[int, Sequence[str]]) -> list[str]:

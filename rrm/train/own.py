@@ -134,12 +134,14 @@ def _measured(
 ) -> EvaluationReport:
     """Measure one judge on the held-out runs that all have scored, beside the others, TF-IDF and length."""
     pairs = zip(held_out.rows, held_out.labels, strict=True)
-    rows, y = zip(*((t, label) for t, label in pairs if all(t.digest in of for of in scores.values())), strict=True)
+    rows, y = zip(
+        *((t, label) for t, label in pairs if all(t.digest in by_digest for by_digest in scores.values())), strict=True
+    )
     # one map ranks as the raw score does, maps of several folds do not; above 1 they are no probabilities
-    others = {who: [1 + of[t.digest][0] for t in rows] for who, of in scores.items() if who != name}
+    others = {who: [1 + by_digest[t.digest][0] for t in rows] for who, by_digest in scores.items() if who != name}
     baselines: dict[str, Sequence[float] | np.ndarray] = {**others, "length": length_scores(rows)}
-    held = {t.id for t in held_out.rows}
-    learned = [i for i, t in enumerate(labels.rows) if t.id not in held]
+    held_out_ids = {t.id for t in held_out.rows}
+    learned = [i for i, t in enumerate(labels.rows) if t.id not in held_out_ids]
     try:
         if learned:
             words = fit_tfidf([labels.rows[i] for i in learned], np.array([labels.labels[i] for i in learned]))

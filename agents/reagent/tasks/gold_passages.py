@@ -21,7 +21,7 @@ PASSAGE_CHARS = 600
 """Of a longer passage the rest is left out."""
 
 
-class Reading(HotpotQA):
+class GoldPassages(HotpotQA):
     """Meta: `passages`, the texts in the prompt."""
 
     name: ClassVar[str] = "reading"

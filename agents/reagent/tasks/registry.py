@@ -4,7 +4,7 @@ TASKS: dict[str, str] = {
     "hotpotqa": "reagent.tasks.hotpotqa:HotpotQA",
     "2wiki": "reagent.tasks.wikimultihop:WikiMultihop",
     "musique": "reagent.tasks.musique:MuSiQue",
-    "reading": "reagent.tasks.gold_passages:Reading",
+    "reading": "reagent.tasks.gold_passages:GoldPassages",
     "questions": "reagent.tasks.questions:Questions",
     "bamboogle": "reagent.tasks.bamboogle:Bamboogle",
     "nq": "reagent.tasks.open_qa:NQ",
