@@ -22,7 +22,7 @@ class Questions(Benchmark):
     licence: ClassVar[str] = "yours"
     limits: ClassVar[TaskLimits] = TaskLimits(turns=8, new_tokens=512, episode_tokens=4096)
     work: ClassVar[str] = "Think step by step."
-    form: ClassVar[str] = "Give the final answer alone, as short as it can be."
+    form: ClassVar[str] = "The answer is a number, a name or a few words."
     read_options: ClassVar[tuple[str, ...]] = ("question", "answer")
 
     @classmethod
