@@ -1,4 +1,4 @@
-"""What a command prints in the end: tables, printed whole, and its summary."""
+"""Print tables, uncut, and the summary that ends a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong in one run: mistakes by kind, loops, wasted calls, and quotes that stand in their step (`rrm failures`)."""
+"""Find the mistakes of one run by kind, its loops and wasted calls, with quotes that stand in their step (`rrm failures`)."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ def as_feedback(row: Mapping[str, Any], feedback: Feedback | None, descriptions:
         named.setdefault(m["step"], []).append(f"{m['kind']}: {m.get('why') or descriptions[m['kind']]}.")
         answer = answers.setdefault(m["kind"], CriterionAnswer(label=PRESENT, why=m["quote"]))
         answer.steps.append(m["step"])
-    said = {f.step: f for f in own.findings}
+    by_step = {f.step: f for f in own.findings}
     bad = [
-        Finding(step=k, verdict="bad", p_good=said[k].p_good if k in said else None, text=text)
+        Finding(step=k, verdict="bad", p_good=by_step[k].p_good if k in by_step else None, text=text)
         for k, texts in named.items()
         for text in texts
     ]

@@ -57,7 +57,7 @@ def likely_kinds(trajectory: Trajectory, bad: Collection[int]) -> dict[int, Mist
 
 
 class _Context:
-    """What stood before a step."""
+    """Texts, calls and results before a step."""
 
     def __init__(self, trajectory: Trajectory) -> None:
         head = "\n".join([trajectory.task, *(m.text() for m in trajectory.prelude)])

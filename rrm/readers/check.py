@@ -68,7 +68,7 @@ class DataReport:
     no_steps: int = 0
     with_calls: int = 0
     without_results: int = 0
-    """Of these, rows in which nothing came back from any call."""
+    """Rows with calls in which no call has a result."""
     unsupported_media: dict[str, int] = field(default_factory=dict)
     """type of a message part that is no text (`image`) -> rows with one; judges see pictures at most"""
     steps: dict[str, float] = field(default_factory=dict)

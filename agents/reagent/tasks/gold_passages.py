@@ -18,7 +18,7 @@ from reagent.tasks.retrieval import ASKED, BETWEEN
 from rrm.data.seeds import derive_seed
 
 PASSAGE_CHARS = 600
-"""Of a longer passage the rest is left out."""
+"""Most characters of a passage; the rest is left out."""
 
 
 class GoldPassages(HotpotQA):

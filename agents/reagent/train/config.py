@@ -169,8 +169,8 @@ class LossConfig(Section):
     """The objective. `action_mask` and `advantage_mask` off are ablations."""
 
     policy: Literal["ppo", "gspo", "cispo"] = "ppo"
-    """What is clipped: each token's ratio, the row's (`gspo`: bounds near 0.0004), or each token's weight alone (`cispo`:
-    clip_low=1 and a clip_high of some units, as its paper has no lower bound)."""
+    """`ppo` clips each token's ratio, `gspo` the row's (with bounds near 0.0004), `cispo` each token's weight (with clip_low=1,
+    as its paper has no lower bound, and a clip_high of some units)."""
     clip_low: Share = 0.2
     clip_high: NotNegative = 0.2
     dual_clip: float | None = Field(default=None, gt=1, allow_inf_nan=False)

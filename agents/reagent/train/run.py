@@ -90,8 +90,8 @@ def train(config: AgentConfig, judge: AgentRRM | None = None, auditor: AgentRRM 
     """Run or continue a training; returns the summary the CLI prints.
 
     An early end leaves a checkpoint: the same call goes on there. `stopped_by` names guards, which stop it again until changed.
-    `judge`, `auditor`: in place of the config's. Raises RRMError: another run's folder, or a policy or judge that cannot be
-    loaded; RRMError: a loss that is not finite."""
+    `judge`, `auditor`: in place of the config's. Raises RRMError: another run's folder, a policy or judge that cannot be
+    loaded, or a loss that is not finite."""
     import torch
     from transformers import set_seed
 
