@@ -53,7 +53,7 @@ def policy_settings(
     named = [] if task is None else [f"environment.name={task}"]
     settings = load_agent_config(config or ("lab" if task is None else TASK), [*named, *overrides])
     if policy is not None:
-        settings.policy.base = policy
+        settings.policy.base, settings.warm_start.tasks = policy, 0
         if written_dtype(policy) == "float32" and settings.policy.dtype != "float32":
             log.warning(
                 "%s was written in float32 and is played in it: in bfloat16 it would lose some of what was learned",

@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from reagent.algorithms.groups import EQUAL, differs
+from reagent.algorithms.rft import KEPT
 from reagent.train.config import GROUP_METHODS, AgentConfig
 
 PATIENCE = 3
@@ -84,6 +85,13 @@ def problems(metrics: Metrics, config: AgentConfig) -> dict[str, str]:
             "answers are not graded as such (see the answers in episodes.jsonl, and the environment's grader), or attempts end at a limit "
             f"first (rollout.max_turns={rollout.max_turns}, max_episode_tokens)"
         )
+    if config.algorithm == "rft":
+        if (best := of("learned/best")) is not None and best < KEPT:
+            texts["nothing_kept"] = (
+                f"no episode earned {KEPT:g}, so that algorithm=rft kept none: take easier tasks, a larger rollout.group_size, or "
+                "demonstrations first (warm_start)"
+            )
+        return texts
     flat = of(f"learned/flat_{'turns' if config.loss.credit == 'turn' else 'groups'}") == 1.0
     if flat if groups else spread is not None and not differs(spread, 0.0):
         sampling = "; rollout.dynamic_sampling draws tasks until groups differ"

@@ -245,10 +245,11 @@ class WarmStartConfig(Section):
     """Learn the answers of some training tasks before the first update. A number is its `tasks`."""
 
     tasks: Whole = 0
-    """The last so many training tasks, which are then not played; for tasks of one turn."""
+    """The last so many graded training tasks, whose questions are then not played; for tasks of one turn."""
     epochs: Count = 3
     batch_size: Count = 8
-    learning_rate: NotNegative = 5e-4
+    learning_rate: NotNegative | None = None
+    """null: 5e-4 for an adapter, 2e-5 for whole weights."""
 
     @model_validator(mode="before")
     @classmethod
@@ -342,6 +343,15 @@ class AgentConfig(Section):
             raise ValueError(
                 f"rollout.dynamic_sampling leaves out groups that teach nothing by comparison, and algorithm={self.algorithm} compares "
                 f"none: set it to 0, or take one of {', '.join(GROUP_METHODS)}"
+            )
+        if self.algorithm == "rft" and (
+            self.optim.epochs * self.optim.minibatches > 1
+            or self.loss.aggregation != "token-mean"
+            or self.loss.credit != "episode"
+        ):
+            raise ValueError(
+                "algorithm=rft learns the tokens of whole episodes once: set optim.epochs=1, optim.minibatches=1, "
+                "loss.aggregation=token-mean and loss.credit=episode"
             )
         if self.rollout.dynamic_sampling and self.rollout.max_lag:
             raise ValueError(

@@ -59,7 +59,7 @@ from reagent.train.signals import Stopping
 from rrm.data.output import file_when_whole
 from rrm.data.seeds import derive_seed
 from rrm.data.trajectory import Trajectory, write_jsonl
-from rrm.errors import RRMError
+from rrm.errors import ConfigError, RRMError
 from rrm.evaluation.choosing import OF_SCORES
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.train.checkpoints import full_disk_named, newest_whole
@@ -353,14 +353,18 @@ def _scored(episode: Episode, score: float | None) -> Trajectory:
 def distil(config: AgentConfig, judge: AgentRRM | None = None) -> dict[str, Any]:
     """Run or continue a distillation; returns the summary the CLI prints.
 
-    Raises RRMError: another run's folder, several processes, a policy or judge that cannot be loaded, or nothing to learn from;
-    RRMError: a loss that is not finite; JudgeFailure: too many judgements failed."""
+    Raises RRMError: another run's folder, several processes, a policy or judge that cannot be loaded, nothing to learn from, or a loss
+    that is not finite; ConfigError: a warm start; JudgeFailure: too many judgements failed."""
     from transformers import set_seed
 
     if config.threads:
         torch.set_num_threads(config.threads)
     set_seed(config.seed)
     folder, settings = Path(config.output_dir), config.distil
+    if config.warm_start.tasks:
+        raise ConfigError(
+            "reagent distil has no warm start: set warm_start=0, or name the taught policy as policy.base"
+        )
     check_distil_folder(config, folder)
     accelerator = make_accelerator(config, folder)
     if accelerator.num_processes > 1:

@@ -1,5 +1,6 @@
 """Evaluate a policy on held-out tasks: success with its interval, EM, F1, pass@k, turns, tool errors."""
 
+import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -28,6 +29,8 @@ from reagent.train.policy import load_policy, precision
 from rrm.engines.base import TokenEngine
 from rrm.evaluation.bootstrap import Interval, bootstrap, by_questions, too_few
 from rrm.judge.agent_rrm import AgentRRM
+
+logger = logging.getLogger(__name__)
 
 
 def mean_interval(
@@ -213,6 +216,10 @@ def evaluate(
 
 def evaluate_config(config: AgentConfig, judge: AgentRRM | None = None) -> tuple[dict[str, Any], list[Episode]]:
     """`evaluate` with a config's own policy, tasks and feedback. Raises RRMError, ConfigError."""
+    if config.warm_start.tasks:
+        logger.warning(
+            "the policy is played as it was before its warm start: name the taught one by --policy OUTPUT/warm"
+        )
     tasks = held_out_tasks(config.environment)
     player = load_player(config)
     eos_ids = getattr(player.engine, "eos_ids", None)

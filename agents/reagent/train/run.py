@@ -24,6 +24,7 @@ from typing import Any
 from accelerate import Accelerator
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from transformers import set_seed
 
 from reagent.env.task import Task
 from reagent.train.alarms import number
@@ -66,10 +67,12 @@ def build(
         config, accelerator.num_processes, judged=judge is not None, audited=auditor is not None
     )
     train_tasks, shown = split(train_tasks, config.warm_start)
+    if shown:
+        warm = main_does(lambda: warm_started(config, env_factory, shown), accelerator.is_main_process)
+        config = config.model_copy(update={"policy": warm})
+        set_seed(config.seed)  # as in a run that finds it taught
     policy, tokenizer = load_policy(
-        main_does(lambda: warm_started(config, env_factory, shown), accelerator.is_main_process),
-        with_values=config.algorithm == "ppo",
-        entropy_gradient=config.loss.entropy_coef != 0,
+        config.policy, with_values=config.algorithm == "ppo", entropy_gradient=config.loss.entropy_coef != 0
     )
     sharded = is_sharded(config, accelerator)
     if not sharded:
@@ -93,7 +96,6 @@ def train(config: AgentConfig, judge: AgentRRM | None = None, auditor: AgentRRM 
     `judge`, `auditor`: in place of the config's. Raises RRMError: another run's folder, a policy or judge that cannot be
     loaded, or a loss that is not finite."""
     import torch
-    from transformers import set_seed
 
     if config.threads:
         torch.set_num_threads(config.threads)

@@ -19,6 +19,7 @@ from reagent.algorithms.objective import agent_loss
 from reagent.algorithms.registry import compute_advantages
 from reagent.algorithms.reinforce_pp import kl_penalised_rewards
 from reagent.algorithms.whitening import moments, whiten
+from reagent.train.config import load_agent_config
 from reagent.train.metrics import learned_metrics
 from rrm.errors import ConfigError
 
@@ -201,6 +202,9 @@ def test_rft_is_next_token_loss_on_what_succeeds() -> None:
     (expected,) = torch.autograd.grad(-logprobs[kept].mean(), logprobs)
     loss, _ = agent_loss(logprobs, logprobs.detach(), got.advantages, got.loss_mask, float(got.loss_mask.sum()))
     torch.testing.assert_close(torch.autograd.grad(loss, logprobs)[0], expected, rtol=0, atol=1e-15)
+    for setting in ("optim.epochs=2", "loss.aggregation=sequence-mean", "loss.credit=turn"):
+        with pytest.raises(ConfigError, match="algorithm=rft learns the tokens of whole episodes once"):
+            load_agent_config("lab", ["algorithm=rft", "optim.epochs=1", "optim.minibatches=1", setting])
     nothing = compute_advantages("rft", rewards * 0, mask, turn, torch.arange(4)).advantages
     assert not nothing.any()
 
