@@ -16,6 +16,7 @@ from reagent.tasks.hotpotqa import HotpotQA
 from reagent.tasks.reading import SourceRow
 from reagent.tasks.retrieval import ASKED, BETWEEN
 from rrm.data.seeds import derive_seed
+from rrm.errors import ConfigError
 
 PASSAGE_CHARS = 600
 """Most characters of a passage; the rest is left out."""
@@ -39,6 +40,8 @@ class GoldPassages(HotpotQA):
     @classmethod
     def read(cls, path: str | Path, distractors: int = 2) -> list[Task]:
         """See `Benchmark.read`. `distractors`: passages beside the supporting ones, in an order drawn by the question."""
+        if distractors < 0:
+            raise ConfigError(f"distractors={distractors}: give 0 or more")
         return cls.read_with(path, lambda row: cls._with_passages(row, distractors))
 
     @classmethod
@@ -46,7 +49,11 @@ class GoldPassages(HotpotQA):
         task, given = cls.task_of(row), cls.passages(row)
         if not task or not given:
             raise row.error("no passages under 'context': reading needs them")
-        gold = [p for p in given if p.title in task.meta.get("supporting", ())]
+        titles = set(task.meta.get("supporting", ()))
+        if not titles or (missing := titles - {p.title for p in given}):
+            lost = f" of {sorted(missing)[0]!r}" if titles else ""
+            raise row.error(f"'context' holds no supporting passage{lost}: reading needs those of 'supporting_facts'")
+        gold = [p for p in given if p.title in titles]
         shown = [*gold, *[p for p in given if p not in gold][:distractors]]
         random.Random(derive_seed("passages", task.question_id)).shuffle(shown)
         return replace(task, meta={**task.meta, "passages": [f"{p.title}: {p.text}"[:PASSAGE_CHARS] for p in shown]})

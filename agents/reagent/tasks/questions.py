@@ -1,10 +1,11 @@
 """Questions of your own: any JSON, JSONL, parquet or CSV file, or data set on the hub, whose columns you name."""
 
 from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any, ClassVar
 
-from reagent.env.graders import Grader, numeric
+from reagent.env.graders import Grader, exact_match, numeric
 from reagent.env.task import Task
 from reagent.tasks.base import Benchmark, TaskLimits
 from reagent.tasks.reading import SourceRow
@@ -12,17 +13,30 @@ from rrm.errors import ConfigError
 from rrm.readers.outcomes import MISSING, get
 
 
+def numeric_or_exact(task: Task, answer: str) -> float:
+    """`numeric` where each reference is a number (exact match would read 42.0 as 420), else `exact_match`."""
+    return (numeric if all(map(_is_number, task.references)) else exact_match)(task, answer)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return isfinite(float(text.replace(",", "")))
+    except ValueError:
+        return False
+
+
 class Questions(Benchmark):
     """Meta: `aliases`, the answers after the first where a column holds several."""
 
     name: ClassVar[str] = "questions"
     title: ClassVar[str] = "Questions of your own"
-    metric: ClassVar[str] = "exact match"
+    metric: ClassVar[str] = "numbers equal, else exact match"
     source: ClassVar[str] = "a file or hf:owner/name:split; its columns by question= and answer="
     licence: ClassVar[str] = "yours"
     limits: ClassVar[TaskLimits] = TaskLimits(turns=8, new_tokens=512, episode_tokens=4096)
     work: ClassVar[str] = "Think step by step."
     form: ClassVar[str] = "The answer is a number, a name or a few words."
+    grader = staticmethod(numeric_or_exact)
     read_options: ClassVar[tuple[str, ...]] = ("question", "answer")
 
     @classmethod
@@ -64,6 +78,8 @@ def column(row: SourceRow, name: str) -> Any:
 def _as_text(row: SourceRow, name: str, value: Any) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value):
         return str(value)
-    raise row.error(f"{name!r} holds a {type(value).__name__}: an answer is a text, a number or a list of them")
+    raise row.error(
+        f"{name!r} holds {str(value)[:40]!r}, a {type(value).__name__}: an answer is a text, a finite number or a list of them"
+    )

@@ -313,10 +313,23 @@ def test_questions_of_any_file_by_its_columns(tmp_path: Path) -> None:
     for options, message in (
         ({}, "no 'question'; the row's columns are info, prompt: name them by question= and answer="),
         ({"question": "prompt", "answer": "info.gold"}, "jsonl:3: no 'info.gold'"),
-        ({"question": "prompt", "answer": "info"}, "'info' holds a dict: an answer is a text, a number or a list"),
+        (
+            {"question": "prompt", "answer": "info"},
+            "'info' holds .*, a dict: an answer is a text, a finite number or a list",
+        ),
     ):
         with pytest.raises(RRMError, match=message):
             make_tasks("questions", 1, 0, path=str(path), **options)
+    path.write_text(
+        "".join(json.dumps({"question": q, "answer": a}) + "\n" for q, a in (("a?", 42.0), ("b?", -5), ("c?", "A 1")))
+    )
+    graded = {t.question: t for t in make_tasks("questions", 3, 0, path=str(path))}
+    env = make_factory("questions")()
+    grades = [
+        env._grade(graded[q], a)
+        for q, a in (("a?", "420"), ("a?", "42"), ("b?", "5"), ("b?", "-5"), ("c?", "a 1"), ("c?", "2"))
+    ]  # type: ignore[attr-defined]
+    assert grades == [0.0, 1.0, 0.0, 1.0, 1.0, 0.0]  # SQuAD's exact match drops points and signs
     with pytest.raises(ConfigError, match="no grader 'math'; there are exact_match, f1, numeric"):
         make_factory("questions", grader="math")
 
