@@ -115,6 +115,11 @@ async def _settle_async(function: Callable[..., Awaitable[object]], values: dict
         return _raised(error)
 
 
+HOOKS = (
+    "made_up_at",
+    "is_graded",
+    "fit_prompt",
+)  # methods that an environment may have (`reagent.env.env.Environment`)
 HOW = '''Write a docstring: a tool has `@tool`, a docstring and, in it, `Args:` with a line for each argument, which has a type:
 
     @tool
@@ -163,14 +168,16 @@ def _schema_of(function: Callable[..., Any], name: str) -> dict[str, Any]:
 
 
 def undeclared_tools(env: object) -> list[str]:
-    """Return names of public methods with arguments that an environment of a user's own adds to ours."""
-    ours = [one for one in type(env).__mro__ if one.__module__.startswith(("reagent.", "builtins", "abc", "typing"))]
+    """Return names of public methods with arguments that an environment of a user's own adds to ours and to the optional `HOOKS`."""
+    packages = ("reagent", "builtins", "abc", "typing")
+    ours = [base for base in type(env).__mro__ if base.__module__.partition(".")[0] in packages]
+    known = {*HOOKS, *(name for base in ours for name in vars(base))}
     return [
         name
-        for one in type(env).__mro__
-        for name, value in vars(one).items()
-        if one not in ours and inspect.isfunction(value) and not name.startswith("_")
-        if not any(name in vars(base) for base in ours) and len(inspect.signature(value).parameters) > 1
+        for base in type(env).__mro__
+        for name, value in vars(base).items()
+        if base not in ours and inspect.isfunction(value) and not name.startswith("_") and name not in known
+        if len(inspect.signature(value).parameters) > 1
     ]
 
 
