@@ -33,6 +33,7 @@ from benchmarks import record
 from benchmarks.studies.study import ROOT, begin, call, lines, run_all, train_once, two_way_interval
 from reagent.env.task import write_tasks
 from reagent.tasks.environments import make_tasks
+from reagent.tasks.gold_passages import PASSAGE_CHARS
 from reagent.tasks.reading import read_rows
 from reagent.train.config import load_agent_config
 from reagent.train.probe import probe_config
@@ -45,11 +46,19 @@ from rrm.data.text import squad_normalise
 from rrm.data.trajectory import write_jsonl
 
 DATA = ROOT.parent / "shared" / "data" / "qa"
-RFT = ("algorithm=rft", "loss.kl_coef=0")
-ARMS: dict[str, tuple[str, ...]] = {"grpo": (), "control": ("feedback.mode=shuffled",), "rft": RFT}
+ARMS: dict[str, tuple[str, ...]] = {"grpo": (), "control": ("feedback.mode=shuffled",), "rft": ("algorithm=rft",)}
 COMMON = ("place of birth", "place of death", "date of birth", "date of death")  # titles that questions name in passing
 DISTRACTORS, GOLD, TITLE_WORDS, BETWEEN = 2, 4, 10, 200
-CURVE = ("update", "episode/reward", "episode/success", "kl", "entropy", "grad_norm", "time/total_s")
+CURVE = (
+    "update",
+    "episode/reward",
+    "episode/success",
+    "episode/action_tokens",
+    "kl",
+    "entropy",
+    "grad_norm",
+    "time/total_s",
+)
 Row = dict[str, Any]
 
 
@@ -74,7 +83,7 @@ def two_wiki(folder: Path) -> list[Row]:
     for asked in (row.data for row in read_rows(folder / "dev_questions_touching_corpus.json.gz")):
         first = named(asked["question"], titles)
         gold = list(dict.fromkeys([*first, *(j for i in first for j in named(corpus[i]["text"], titles))]))[:GOLD]
-        texts = squad_normalise(" ".join(f"{corpus[i]['title']} {corpus[i]['text']}" for i in gold))
+        texts = squad_normalise(" ".join(f"{corpus[i]['title']}: {corpus[i]['text']}"[:PASSAGE_CHARS] for i in gold))
         answer = squad_normalise(asked["answer"])
         if not (len(gold) > 1 if answer in ("yes", "no") else f" {answer} " in f" {texts} "):
             continue
@@ -149,7 +158,7 @@ def described(folder: Path, start: dict[str, dict[str, float]]) -> Row:
     asked_after = {way: values for way, values in answers(folder).items() if way in start}
     digits = {way: "".join(f"{values[task]:.0f}" for task in start[way]) for way, values in asked_after.items()}
     tokens = round(sum(row["time/rollout_tokens_per_s"] * row["time/rollout_busy_s"] for row in metrics))
-    curve = [[round(row.get(key) or 0, 5) for key in CURVE] for row in metrics]
+    curve = [[None if row.get(key) is None else round(row[key], 5) for key in CURVE] for row in metrics]
     of = {"seed": int(folder.name[4:]), "done": (folder / "done.json").is_file(), **begun, "tokens": tokens}
     return of | {"between": between, "answers": digits, "curve": curve}
 
@@ -175,7 +184,7 @@ def collect(runs: Path, arms: Iterable[str]) -> Row:
     start = answers(runs / "start")
     made: dict[str, list[Row]] = {}
     for arm in arms:
-        folders = [f for f in sorted((runs / arm).glob("seed?")) if (f / "metrics.jsonl").is_file()]
+        folders = [f for f in sorted((runs / arm).glob("seed[0-9]*")) if (f / "metrics.jsonl").is_file()]
         made[arm] = [described(folder, start) for folder in folders]
     seconds = [row[-1] for rows in made.values() for one in rows for row in one["curve"]]
     questions = {name: len(lines(runs / f"{name}.jsonl")) for name in ("questions", "train", "held_out")}
@@ -199,7 +208,14 @@ def main() -> None:
     args = parser.parse_args()
     runs = args.runs.resolve()
     if not args.collect:
-        begin(runs, overrides=args.overrides, updates=args.updates, held_out=args.held_out)
+        begin(
+            runs,
+            data=str(args.data),
+            base=args.base,
+            overrides=args.overrides,
+            updates=args.updates,
+            held_out=args.held_out,
+        )
         config = prepare(args.data, runs, args.base, args.held_out, args.overrides)
         arms = [(arm, seed) for seed in range(args.seeds) for arm in args.arms.split(",")]
         jobs = [partial(run, config, runs, arm, seed, args.updates, args.held_out) for arm, seed in arms]
