@@ -83,6 +83,8 @@ def command(
 
         report, summary = train_own(settings, against)
         print_table(metrics_table(f"{summary['taken']} (judge) on held-out questions", report), stderr=True)
+        if report["note"]:
+            typer.echo(report["note"], err=True)
         for name, why in summary["not_taken"].items():
             typer.echo(f"not taken: {name}: {why}", err=True)
     else:

@@ -7,10 +7,9 @@ runs/own/
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +18,26 @@ import numpy as np
 from rrm.config import TrainConfig
 from rrm.data.annotation import Annotation
 from rrm.data.feedback import read_feedback
-from rrm.data.jsonl import read_lines
+from rrm.data.jsonl import read_lines, strict
 from rrm.data.localisation import step_labels
 from rrm.data.output import folder_when_whole
+from rrm.data.questions import question_of
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, RRMError
 from rrm.evaluation.baselines import fit_tfidf, length_scores, out_of_fold
-from rrm.evaluation.calibrate import CalibrationRows, calibrate_judge, labelled_rows
+from rrm.evaluation.calibrate import WHAT_TO_DO, CalibrationRows, calibrate_judge, labelled_rows
 from rrm.evaluation.evaluate import EvaluationReport, evaluate_feedback
 from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.calibration import PRIOR_LABELS
 from rrm.judge.judge_dir import CALIBRATED
 from rrm.train.prepare import load_data
 from rrm.train.run import train
 
 log = logging.getLogger(__name__)
 LEAST = 50  # labelled runs below which nothing is trained
+LEAST_QUESTIONS = 3  # likewise; two of them are held out
+CHOSEN = "The judge was chosen by its AUROC on these same runs, so its figures are somewhat too high."
+RAW = "All runs are of one question: scores are raw, as maps cannot be measured on other questions."
 
 
 def own_overrides() -> list[str]:
@@ -56,19 +61,25 @@ def train_own(config: TrainConfig, against: Path | None = None) -> tuple[Evaluat
         against: a directory of `rrm calibrate` on the same labels, such as a chat judge's, to compare with.
 
     Raises:
-        RRMError: too few labels, or they do not rise with the scores of either judge.
+        RRMError: too few labels, also of runs that all judges scored; they do not rise with the scores of either judge; or
+            `against` cannot be read.
     """
     folder, lora = Path(config.output_dir), config.sft.lora
     if lora is None or lora.init is None:
         raise ConfigError("--own goes on from a judge's adapter: name one as sft.lora.init, or leave --config out")
     if (folder / "judge").exists():
         raise ConfigError(f"{folder / 'judge'} is there already: name a new folder with -o")
+    rivals = {} if against is None else {f"against:{against.name}": scores_in(against)}
     trajectories, raters = load_data(config)
     candidates = {"calibrated": AgentRRM.from_pretrained(lora.init)}
     labels = labelled_rows(trajectories, raters, candidates["calibrated"].settings, "steps")
+    _common(labels, rivals)
     held_out, why = labels, dict[str, str]()
+    questions = len({question_of(t) for t in trajectories})
     if len(labels.rows) < LEAST:
         why["trained"] = f"{len(labels.rows)} labelled runs calibrate a judge; training one takes {LEAST}"
+    elif questions < LEAST_QUESTIONS:
+        why["trained"] = f"runs of {questions} question(s) calibrate a judge; training one takes {LEAST_QUESTIONS}"
     else:
         train(config.model_copy(update={"output_dir": str(folder / "adapter")}))
         trained = AgentRRM.from_pretrained(str(folder / "adapter" / "judge"))
@@ -89,8 +100,6 @@ def train_own(config: TrainConfig, against: Path | None = None) -> tuple[Evaluat
     if not usable:
         raise RRMError(f"no judge: {'; '.join(f'{name}: {reason}' for name, reason in why.items())}")
     scores = {name: scores_in(folder / name) for name in usable}
-    if against is not None:
-        scores[against.name] = scores_in(against)
     reports = {name: _measured(name, scores, labels, held_out, raters, folder) for name in usable}
     taken = max(usable, key=lambda name: (_auroc(reports[name]), name == "calibrated"))
     for name in usable:
@@ -98,9 +107,13 @@ def train_own(config: TrainConfig, against: Path | None = None) -> tuple[Evaluat
             why[name] = (
                 f"AUROC {_auroc(reports[name]):.3f} on held-out runs, and {taken} has {_auroc(reports[taken]):.3f}"
             )
+    if rivals:  # they may leave fewer rows, and have no part in the choice
+        reports = {name: _measured(name, scores | rivals, labels, held_out, raters, folder) for name in usable}
     with folder_when_whole(folder / "judge") as building:
         shutil.copytree(folder / taken, building)
     report = reports[taken]
+    is_one_question = len({question_of(t) for t in held_out.rows}) == 1
+    report["note"] = " ".join([CHOSEN] * (len(usable) > 1) + [RAW] * is_one_question) or None
     report.save(folder / "metrics.json")
     rows = report["metrics"] | {name: of["metrics"]["judge"] for name, of in reports.items()}
     metrics = {
@@ -115,9 +128,49 @@ def train_own(config: TrainConfig, against: Path | None = None) -> tuple[Evaluat
 
 
 def scores_in(folder: Path) -> dict[str, tuple[float, float]]:
-    """Raw and out-of-fold scores by digest of the runs that `rrm calibrate` made a directory with."""
-    rows = read_lines(folder / CALIBRATED[1], json.loads, "a row of `rrm calibrate`")
-    return {row["digest"]: (row["raw_score"], row["out_of_fold"]) for row in rows if row["out_of_fold"] is not None}
+    """Return raw and out-of-fold scores by digest of the runs that `rrm calibrate` made a directory with.
+
+    Runs of one question have no out-of-fold score; the raw one stands for it.
+
+    Raises:
+        RRMError: it is no such directory, or one that cannot be read.
+    """
+    if not (folder / CALIBRATED[1]).is_file():
+        raise RRMError(f"{folder} holds no {CALIBRATED[1]}: name a directory that `rrm calibrate` wrote")
+    return dict(read_lines(folder / CALIBRATED[1], _digest_and_scores, "a row of `rrm calibrate`"))
+
+
+def _digest_and_scores(line: str) -> tuple[str, tuple[float, float]]:
+    row = strict(line)
+    if not isinstance(row, dict) or not {"digest", "raw_score", "out_of_fold"} <= row.keys():
+        raise ValueError("it has no digest, raw_score and out_of_fold")
+    raw, apart = row["raw_score"], row["out_of_fold"]
+    return row["digest"], (float(raw), float(raw if apart is None else apart))
+
+
+def _common(
+    labelled: CalibrationRows, scores: Mapping[str, Container[str]]
+) -> tuple[tuple[Trajectory, ...], tuple[float, ...]]:
+    """Return the rows that every judge scored, and their labels.
+
+    Raises:
+        RRMError: fewer than `PRIOR_LABELS`, or of one class.
+    """
+    pairs = [
+        (t, label)
+        for t, label in zip(labelled.rows, labelled.labels, strict=True)
+        if all(t.digest in digests for digests in scores.values())
+    ]
+    good = sum(label >= 0.5 for _, label in pairs)
+    if len(pairs) < PRIOR_LABELS or good in (0, len(pairs)):
+        has_rival = any(name.startswith("against:") for name in scores)
+        raise RRMError(
+            f"{', '.join(scores)}: {len(pairs)} of {len(labelled.rows)} labelled runs have a score of each, {good} of them successes, "
+            f"and a comparison takes {PRIOR_LABELS} with both outcomes; "
+            + ("calibrate that judge on the same logs, or leave --against out" if has_rival else WHAT_TO_DO)
+        )
+    rows, y = zip(*pairs, strict=True)
+    return rows, y
 
 
 def _auroc(report: EvaluationReport) -> float:
@@ -133,10 +186,7 @@ def _measured(
     folder: Path,
 ) -> EvaluationReport:
     """Measure one judge on the held-out runs that all have scored, beside the others, TF-IDF and length."""
-    pairs = zip(held_out.rows, held_out.labels, strict=True)
-    rows, y = zip(
-        *((t, label) for t, label in pairs if all(t.digest in by_digest for by_digest in scores.values())), strict=True
-    )
+    rows, y = _common(held_out, scores)
     # one map ranks as the raw score does, maps of several folds do not; above 1 they are no probabilities
     others = {who: [1 + by_digest[t.digest][0] for t in rows] for who, by_digest in scores.items() if who != name}
     baselines: dict[str, Sequence[float] | np.ndarray] = {**others, "length": length_scores(rows)}

@@ -23,14 +23,17 @@ from rrm.judge.judge_dir import CALIBRATED, JudgeSettings
 from rrm.train import own
 
 
-def logs(folder: Path, n: int, field: str = "outcome") -> Path:
-    """Runs of n questions; every other one succeeds."""
+def logs(folder: Path, n: int, field: str = "outcome", questions: int = 1000) -> Path:
+    """n runs, of as many questions at most; every other one succeeds."""
     path = folder / "logs.jsonl"
     rows = [
         {
             "id": f"r{i}",
-            "question_id": f"q{i}",
-            "messages": [{"role": "user", "content": f"task {i}"}, {"role": "assistant", "content": f"done {i % 2}"}],
+            "question_id": f"q{i % questions}",
+            "messages": [
+                {"role": "user", "content": f"task {i % questions}"},
+                {"role": "assistant", "content": f"done {i % 2}"},
+            ],
             field: i % 2,
         }
         for i in range(n)
@@ -59,12 +62,13 @@ class Judges:
         self.trained = question_keys(list(read(config.data.trajectories))[:36])
 
     def calibrate(self, judge: Any, labelled: CalibrationRows, folder: Path, *, mode: str) -> None:
+        apart = len({t.question_id for t in labelled.rows}) > 1
         if (order := self.order[folder.name]) < 0:
             raise RRMError("raw scores fall as labels rise")
         rng, rows, feedback = random.Random(0), [], []
         for t, y in zip(labelled.rows, labelled.labels, strict=True):
             raw = order * y + (1 - order) * rng.random()
-            rows.append({"digest": t.digest, "raw_score": raw, "out_of_fold": raw})
+            rows.append({"digest": t.digest, "raw_score": raw, "out_of_fold": raw if apart else None})
             judge_info = {"model": "m", "prompt_version": "2", "mode": mode}
             feedback.append(
                 Feedback.model_validate(
@@ -123,10 +127,77 @@ def test_labels_that_follow_no_score_make_no_judge(tmp_path: Path, monkeypatch: 
 def test_another_judge_on_the_same_labels_stands_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judges = Judges(monkeypatch, calibrated=0.2, trained=0.3, chat=0.8)
     path = logs(tmp_path, 60)
-    rows = own.labelled_rows(list(own.load_data(config(tmp_path, path))[0]), {}, JudgeSettings(), "steps")
-    judges.calibrate(None, rows, tmp_path / "chat", mode="full")
+    rival(judges, tmp_path, path, "chat")
     _, summary = own.train_own(config(tmp_path, path), tmp_path / "chat")
-    assert summary["metrics"]["chat"]["auroc"] > summary["metrics"]["trained"]["auroc"]
+    assert summary["metrics"]["against:chat"]["auroc"] > summary["metrics"]["trained"]["auroc"]
+
+
+def rival(judges: Judges, folder: Path, path: Path, name: str) -> Path:
+    """Calibrate a judge called `name` on all labelled runs."""
+    rows = own.labelled_rows(list(own.load_data(config(folder, path))[0]), {}, JudgeSettings(), "steps")
+    judges.calibrate(None, rows, folder / name, mode="full")
+    return folder / name
+
+
+@pytest.mark.parametrize("name", ["calibrated", "trained", "judge", "tfidf"])
+def test_another_judge_never_takes_the_place_of_one_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    order = {"calibrated": 0.2, "trained": 0.3}
+    judges = Judges(monkeypatch, **order, **{name: 0.8} if name not in order else {})
+    path = logs(tmp_path, 60)
+    other = rival(judges, tmp_path, path, name)
+    _, alone = own.train_own(config(tmp_path / "alone", path))
+    _, summary = own.train_own(config(tmp_path, path), other)
+    assert summary["metrics"].keys() == alone["metrics"].keys() | {f"against:{name}"}
+    assert {who: summary["metrics"][who] for who in alone["metrics"]} == alone["metrics"]
+
+
+def test_another_judge_is_read_before_anything_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judges = Judges(monkeypatch, calibrated=0.3, trained=0.9, chat=0.8)
+    path = logs(tmp_path, 60)
+    chat = rival(judges, tmp_path, path, "chat")
+    rows = (chat / CALIBRATED[1]).read_text().splitlines()
+    with pytest.raises(RRMError, match=r"nowhere holds no calibration\.jsonl: name a directory"):
+        own.train_own(config(tmp_path, path), tmp_path / "nowhere")
+    for text, message in (
+        ("[1]", r"calibration\.jsonl:1: not a row of `rrm calibrate`"),
+        (
+            '{"digest": "d", "raw_score": 1, "out_of_fold": 1}',
+            r"against:chat: 0 of 60 labelled runs.*leave --against out",
+        ),
+        ("\n".join(rows[::2]), r"against:chat: 30 of 60 labelled runs have a score of each, 0 of them successes"),
+    ):
+        (chat / CALIBRATED[1]).write_text(text + "\n")
+        with pytest.raises(RRMError, match=message):
+            own.train_own(config(tmp_path, path), chat)
+    assert not judges.trained
+
+
+def test_another_judge_has_no_part_in_the_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judges = Judges(monkeypatch, calibrated=0.3, trained=0.9, chat=0.8)
+    path = logs(tmp_path, 120)
+    chat = rival(judges, tmp_path, path, "chat")
+    _, alone = own.train_own(config(tmp_path / "alone", path))
+    digests = {t.digest: int(t.id[1:]) for t in own.load_data(config(tmp_path, path))[0]}
+    rows = (chat / CALIBRATED[1]).read_text().splitlines()
+    (chat / CALIBRATED[1]).write_text("\n".join(row for row in rows if digests[json.loads(row)["digest"]] >= 70) + "\n")
+    report, summary = own.train_own(config(tmp_path, path), chat)
+    assert summary["held_out"] < alone["held_out"] and summary["not_taken"] == alone["not_taken"]
+    assert summary["taken"] == "trained" and report["note"] == own.CHOSEN
+
+
+@pytest.mark.parametrize(("runs", "questions"), [(30, 1), (60, 1), (60, 2)])
+def test_runs_of_few_questions_are_calibrated_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: int, questions: int
+) -> None:
+    judges = Judges(monkeypatch, calibrated=0.5)
+    report, summary = own.train_own(config(tmp_path, logs(tmp_path, runs, questions=questions)))
+    assert summary["taken"] == "calibrated" and not judges.trained and summary["held_out"] == runs
+    if runs == 60:
+        assert f"runs of {questions} question(s) calibrate a judge" in summary["not_taken"]["trained"]
+    assert report["note"] == (own.RAW if questions == 1 else None)
+    assert json.loads((tmp_path / "own" / "metrics.json").read_text())["note"] == report["note"]
 
 
 def test_the_command_reads_a_named_outcome_and_says_what_was_not_taken(
