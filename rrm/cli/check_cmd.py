@@ -95,7 +95,9 @@ def tables(report: DataReport, failed: int, errors: list[ReadError]) -> list:
     row("failures", report.negative, f"{report.partial:,} partial, {report.unlabelled:,} unlabelled")
     row("outcomes read from", labelled, ", ".join(f"{name} {n:,}" for name, n in report.outcome_fields.items()))
     for name, n in report.unread_outcomes.items():
-        row(f"perhaps outcomes: {name}", n, f"not read, it may mean something else; --outcome '{name}?' reads it")
+        turned = ", true as a failure, as its name says" if name.endswith(":1..0") else ""
+        note = f"not read, it may mean something else; --outcome '{name}?' reads it{turned}"
+        row(f"perhaps outcomes: {name}", n, note)
     for name, (n, low, high) in report.ratings.items():
         if scale := guessed_scale(low, high):
             note = f"{low:g} to {high:g}, not read; --outcome '{name}:{scale}?' maps the scale {scale} onto [0, 1]"

@@ -284,7 +284,9 @@ def _parse(reader: Reader, item: SourceItem, outcome: str | None) -> Trajectory 
         trajectory = reader.parse(item)
         if outcome is not None:
             label = reader.outcome if isinstance(reader, Labeller) else outcome_at
-            _set_outcome(trajectory, item.value, outcome, label(item.value, outcome))
+            # `rrm check` proposes paths of meta, whose fields may stand elsewhere in the record
+            record = {**trajectory.meta, **item.value} if isinstance(item.value, dict) else item.value
+            _set_outcome(trajectory, item.value, outcome, label(record, outcome))
         return trajectory
     except (ValueError, RecursionError) as error:
         lines = (

@@ -24,7 +24,7 @@ from rrm.data.trajectory import Trajectory
 from rrm.readers.base import printable
 from rrm.readers.formats import FileFormats
 from rrm.readers.leaks import reveals_verdict
-from rrm.readers.outcomes import OTHERS, RATING, Scales, as_outcome
+from rrm.readers.outcomes import OTHERS, RATING, Scales, as_outcome, proposed_path
 
 SHINGLE = 5  # words
 BANDS, ROWS = 16, 4  # 64 hashes; pairs of Jaccard similarity 0.8 meet in a band with probability 0.9998
@@ -54,7 +54,7 @@ class DataReport:
     outcome_fields: dict[str, int] = field(default_factory=dict)
     """field -> rows whose outcome was read from it"""
     unread_outcomes: dict[str, int] = field(default_factory=dict)
-    """field -> rows without an outcome in which it could be one: `--outcome FIELD` reads it"""
+    """field -> rows without an outcome in which it could be one: `--outcome FIELD` reads it (`failed:1..0`: true is a failure)"""
     ratings: dict[str, list[float]] = field(default_factory=dict)
     """field -> [rows without an outcome in which it is a mark, lowest, highest]"""
     other_scales: dict[str, int] = field(default_factory=dict)
@@ -140,7 +140,7 @@ def check(trajectories: Iterable[Trajectory], split: dict[str, list[str]] | None
         _leaks(state, trajectory)
         if split is not None:
             _across(state, trajectory)
-    report.unread_outcomes |= {name: sum(n) for name, n in state.flags.items() if all(n)}
+    report.unread_outcomes |= {proposed_path(name): sum(n) for name, n in state.flags.items() if all(n)}
     report.other_scales = dict(+state.scales.off)
     report.other_scale_complaint = state.scales.complaint()
     report.questions = len(state.labels)

@@ -64,6 +64,8 @@ BROKEN = re.compile(
 of the agent. Any other error ("max steps exceeded") is how the run went, and the number counts."""
 SCALE = re.compile(r":(-?\d{1,9}(?:\.\d{1,9})?)\.\.(-?\d{1,9}(?:\.\d{1,9})?)\Z")
 """End of a path that says the scale of its numbers, `rating:1..5`."""
+FAILURE = re.compile(r"fail|error|trunc|tim(?:e|ed)_?out|abort|cancel|exceed", re.IGNORECASE)
+"""Names of flags that are true where a run failed."""
 RATING = re.compile(r"rating|stars?\b|score|grade|quality|thumb|satisf|feedback|reward", re.IGNORECASE)
 """Names of fields whose numbers may be a person's marks."""
 LONGEST = 4000
@@ -215,7 +217,8 @@ def refuse_other_scales(trajectories: Iterable[Trajectory]) -> None:
 def outcome_at(record: Any, path: str) -> RunOutcome | None:
     """Return the outcome at a path; None where it holds null, or is absent and the path ends in `?`.
 
-    A path may end in a scale, `rating:1..5`: its numbers are mapped onto [0, 1].
+    A path may end in a scale, `rating:1..5`: its numbers are mapped onto [0, 1]. One that falls, `failed:1..0`, turns booleans and
+    words round, too.
 
     Raises:
         ValueError: nothing stands there, or something that is no label in [0, 1] or on the scale.
@@ -238,7 +241,12 @@ def outcome_at(record: Any, path: str) -> RunOutcome | None:
         raise ValueError(
             f"outcome at {name!r} is no label in [0, 1]: {str(value)[:80]!r}; marks from 1 to 5 are read by {name + ':1..5'!r}"
         )
-    return RunOutcome(label, name)
+    return RunOutcome(1 - label if scale and float(scale[1]) > float(scale[2]) else label, name)
+
+
+def proposed_path(flag: str) -> str:
+    """Return the path that reads a flag's field as an outcome: turned round where its name says failure."""
+    return f"{flag}:1..0" if FAILURE.search(flag.rpartition(".")[2]) else flag
 
 
 def guessed_scale(low: float, high: float) -> str | None:
@@ -250,9 +258,13 @@ def guessed_scale(low: float, high: float) -> str | None:
 
 
 def get(value: Any, path: str) -> Any:
-    """Return the value at a path (`a.b[0].c`; `.` is the record itself), or MISSING."""
-    for key in split_path(path):
+    """Return the value at a path (`a.b[0].c`; `.` is the record itself), or MISSING. A key may hold dots itself."""
+    keys = split_path(path)
+    for i, key in enumerate(keys):
+        rest = ".".join(keys[i:]).replace(".[", "[")
         index = key[1:-1] if key.startswith("[") and key.endswith("]") else key
+        if isinstance(value, dict) and rest in value:
+            return value[rest]
         if isinstance(value, dict) and key in value:
             value = value[key]
         elif isinstance(value, list) and re.fullmatch(r"-?\d{1,9}", index) and -len(value) <= int(index) < len(value):

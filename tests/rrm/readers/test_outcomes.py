@@ -146,6 +146,38 @@ def test_a_path_may_say_the_scale_of_its_marks(tmp_path: Path, path: str, outcom
         list(read([file], outcome="rating"))
 
 
+def test_a_falling_scale_turns_booleans_and_words_round(tmp_path: Path) -> None:
+    file = marked(tmp_path, "failed", (True, False, 1, 0, "yes", "false"))
+    assert [t.outcome for t in read([file], outcome="failed:1..0")] == [0.0, 1.0, 0.0, 1.0, 0.0, 1.0]
+    assert [t.outcome for t in read([file], outcome="failed:0..1")] == [1.0, 0.0, 1.0, 0.0, 1.0, 0.0]
+
+
+def test_check_proposes_flags_of_failure_turned_round(tmp_path: Path) -> None:
+    names = ("failed", "is_truncated", "timed_out", "info.max_steps_exceeded", "is_ok")
+    flags = {name: True for name in names if "." not in name}
+    rows = [
+        flags | {"info": {"max_steps_exceeded": True}},
+        {name: False for name in flags} | {"info": {"max_steps_exceeded": False}},
+    ]
+    report = check(read([rows_of(tmp_path / "rows.jsonl", *rows)]))
+    assert set(report.unread_outcomes) == {*(f"{name}:1..0" for name in names[:-1]), "is_ok"}
+    cells = [str(cell) for column in check_cmd.tables(report, 0, [])[0].columns for cell in column.cells]
+    assert sum("as a failure" in cell for cell in cells) == 4
+    assert any("--outcome 'failed:1..0?' reads it, true as a failure, as its name says" in cell for cell in cells)
+
+
+@pytest.mark.parametrize("record", [
+    {"meta": {"is_ok": True}}, {"run.ok": True}, {"attributes": {"run.ok": True}}, {"meta": {"info": {"is_ok": True}}},
+])  # fmt: skip
+def test_what_check_proposes_is_found(tmp_path: Path, record: dict[str, Any]) -> None:
+    """A record's own `meta` is merged into the run's, and keys may hold dots: the proposed paths led nowhere."""
+    path = rows_of(tmp_path / "rows.jsonl", record, json.loads(json.dumps(record).replace("true", "false")))
+    (proposed,) = check(read([path])).unread_outcomes
+    assert [t.outcome for t in read([path], outcome=proposed)] == [1.0, 0.0]
+    write_jsonl(tmp_path / "canonical.jsonl", read([path]))
+    assert [t.outcome for t in read([tmp_path / "canonical.jsonl"], outcome=proposed)] == [1.0, 0.0]
+
+
 @pytest.mark.parametrize(("results", "missing"), [(True, 0), (False, 1)])
 def test_check_tells_where_no_call_has_a_result(tmp_path: Path, results: bool, missing: int) -> None:
     call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
