@@ -419,7 +419,7 @@ def streams(path: Path) -> bool:
 
 @contextmanager
 def drafted(path: Path, suffix: str | None = None) -> Iterator[Path]:
-    """Yield a path beside `path`, whose file or folder replaces it when the block ends well.
+    """Yield a path beside `path`, whose file replaces it when the block ends well, and is removed otherwise.
 
     Args:
         suffix: of the draft; None: one that no other process has.
@@ -484,7 +484,7 @@ def files_when_whole(folder: Path, owned: Sequence[str]) -> Iterator[Path]:
 
 @contextmanager
 def folder_when_whole(folder: Path) -> Iterator[Path]:
-    """Yield a folder beside `folder` that replaces it when the block ends well; each build starts empty."""
+    """Yield a folder beside `folder` that replaces it when the block ends well, and is removed otherwise."""
     building, old = folder.with_name(f"{folder.name}.tmp"), folder.with_name(f"{folder.name}.old")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with locked(folder):
@@ -493,7 +493,11 @@ def folder_when_whole(folder: Path) -> Iterator[Path]:
         for left in (building, old):
             if left.exists():
                 shutil.rmtree(left)
-        yield building
+        try:
+            yield building
+        except BaseException:
+            shutil.rmtree(building, ignore_errors=True)
+            raise
         if folder.exists():
             folder.rename(old)
         building.rename(folder)

@@ -132,7 +132,8 @@ def test_a_finish_that_is_stopped_leaves_the_judge_that_was_there(
         patch.setattr("rrm.train.run.calibrate", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             train(config)
-    assert (folder / "judge.tmp").is_dir()  # as a kill leaves it
+    assert not (folder / "judge.tmp").exists()
+    (folder / "judge.tmp").mkdir()  # as a kill leaves it
     assert {path.name: path.read_bytes() for path in (folder / "judge").iterdir()} == before
     stages = {path: path.stat().st_mtime_ns for path in folder.glob("*/model/*")}
     assert train(config) == summary
@@ -161,10 +162,11 @@ def test_a_stopped_run_of_lora_and_rl_is_finished_with_the_adapter_of_rl(tmp_pat
 def test_a_judge_stopped_between_two_renamings_is_found_again(tmp_path: Path) -> None:
     (tmp_path / "judge.old").mkdir()
     (tmp_path / "judge.old" / "kept").touch()
-    with pytest.raises(RRMError), folder_when_whole(tmp_path / "judge"):
+    with pytest.raises(RRMError), folder_when_whole(tmp_path / "judge") as building:
         assert (tmp_path / "judge" / "kept").exists()
+        building.mkdir()
         raise RRMError("stopped again")
-    assert (tmp_path / "judge" / "kept").exists()
+    assert (tmp_path / "judge" / "kept").exists() and not building.exists()
 
 
 @pytest.fixture(scope="module")
