@@ -1,5 +1,7 @@
 """Questions of your own: any JSON, JSONL, parquet or CSV file, or data set on the hub, whose columns you name."""
 
+import logging
+from collections import defaultdict
 from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
@@ -11,6 +13,8 @@ from reagent.tasks.base import Benchmark, TaskLimits
 from reagent.tasks.reading import SourceRow
 from rrm.errors import ConfigError
 from rrm.readers.outcomes import MISSING, get
+
+log = logging.getLogger(__name__)
 
 
 def numeric_or_exact(task: Task, answer: str) -> float:
@@ -44,7 +48,21 @@ class Questions(Benchmark):
         """See `Benchmark.read`. `question`, `answer`: columns (`info.gold` for a nested one); without an answer column nothing is graded."""
         if not question or answer == "":
             raise ConfigError("question= and answer= name columns; answer=null says that there are no answers")
-        return cls.read_with(path, lambda row: cls._from_columns(row, question, answer))
+        tasks = cls.read_with(path, lambda row: cls._from_columns(row, question, answer))
+        answers = defaultdict[str, set[tuple[str, ...]]](set)
+        for task in tasks:
+            if task.answer is not None:
+                answers[task.question].add(tuple(task.references))
+        differing = [text for text, different in answers.items() if len(different) > 1]
+        if differing:
+            log.warning(
+                "%s: %d questions have different answers in several rows, e.g. %.80r: each row is graded by its own; where all are "
+                "right, write one row with the list of them",
+                path,
+                len(differing),
+                differing[0],
+            )
+        return tasks
 
     @classmethod
     def _from_columns(cls, row: SourceRow, question: str, answer: str | None) -> Task:
@@ -68,10 +86,12 @@ class Questions(Benchmark):
 
 def column(row: SourceRow, name: str) -> Any:
     """A row's value under a column or a dotted path. Raises ReadError: none there."""
-    value = row.data[name] if name in row.data else get(row.data, name)
+    value = get(row.data, name)
     if value is None or value is MISSING:
         there = ", ".join(sorted(map(str, row.data))) or "none"
         raise row.error(f"no {name!r}; the row's columns are {there}: name them by question= and answer=")
+    if "NaN" in (value if isinstance(value, list) else [value]):  # so the reader writes JSON's NaN
+        raise row.error(f"{name!r} holds NaN, which stands for a missing value: fill it in, or leave the row out")
     return value
 
 

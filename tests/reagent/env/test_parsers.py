@@ -502,6 +502,8 @@ def test_an_example_has_what_is_required() -> None:
     anything = {"type": "object", "properties": {"x": True, "n": {"type": ["integer", "null"]}}, "required": ["x", "n"]}
     foreign = {"function": {"name": "put", "parameters": anything}}  # of a server: any value, and one of two types
     assert example_call(foreign).arguments == {"x": "text", "n": 1}
+    anything["properties"]["n"]["type"].reverse()
+    assert example_call(foreign).arguments == {"x": "text", "n": 1}
 
 
 def played(*turns: str, **options: object) -> list[str]:

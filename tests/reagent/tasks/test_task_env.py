@@ -334,6 +334,21 @@ def test_questions_of_any_file_by_its_columns(tmp_path: Path) -> None:
         make_factory("questions", grader="math")
 
 
+def test_a_missing_answer_is_refused_and_differing_ones_are_warned_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "own.jsonl"
+    for row in ('{"question": "a?", "answer": NaN}', '{"question": "a?", "answer": ["1", NaN]}'):
+        path.write_text('{"question": "b?", "answer": 1}\n' + row + "\n")
+        with pytest.raises(ReadError, match=r"own\.jsonl:2: 'answer' holds NaN.*leave the row out"):
+            make_tasks("questions", 1, 0, path=str(path))
+    rows = [("a?", 1), ("a?", 2), ("b?", 1), ("b?", 1), ("c?", "x"), ("c?", "y")]
+    path.write_text("".join(json.dumps({"question": q, "answer": a}) + "\n" for q, a in rows))
+    assert len(make_tasks("questions", 6, 0, path=str(path))) == 6
+    (record,) = [r for r in caplog.records if "different answers" in r.getMessage()]
+    assert "2 questions have different answers in several rows, e.g. 'a?'" in record.getMessage()
+
+
 def test_tasks_are_chosen_by_elements_of_lists_and_by_numbers_as_text() -> None:
     from reagent.tasks.base import chosen
 

@@ -95,4 +95,5 @@ def _sample(schema: Mapping[str, Any] | bool) -> Any:
     if schema.get("enum"):
         return schema["enum"][0]
     kind = schema.get("type", "string")
-    return _SAMPLES.get(str(kind[0] if isinstance(kind, list) and kind else kind), "text")
+    kinds = kind if isinstance(kind, list) else [kind]
+    return _SAMPLES.get(next((str(each) for each in kinds if each != "null"), "string"), "text")
