@@ -165,6 +165,9 @@ class OptimConfig(Section):
     Faster with many attempts and long prompts. For models of full attention."""
 
 
+USUAL_CLIPS = {"gspo": "loss.clip_low=0.0003 loss.clip_high=0.0004", "cispo": "loss.clip_low=1 loss.clip_high=5"}
+
+
 class LossConfig(Section):
     """The objective. `action_mask` and `advantage_mask` off are ablations."""
 
@@ -461,4 +464,14 @@ def load_agent_config(name: str, overrides: Sequence[str] | None = None) -> Agen
 
     `environment.name` of another environment drops the file's `environment.options`, `train` and `eval`. Raises ConfigError."""
     path = find_config(name, "agents")
-    return read_config(path, AgentConfig, [*_other_environment(path, overrides or ()), *(overrides or ())])
+    config = read_config(path, AgentConfig, [*_other_environment(path, overrides or ()), *(overrides or ())])
+    loss = config.loss
+    if loss.policy in USUAL_CLIPS and any(0.05 <= clip <= 0.5 for clip in (loss.clip_low, loss.clip_high)):
+        log.warning(
+            "loss.policy=%s: loss.clip_low=%g and loss.clip_high=%g are bounds for ppo's ratios of tokens; usual here are %s",
+            loss.policy,
+            loss.clip_low,
+            loss.clip_high,
+            USUAL_CLIPS[loss.policy],
+        )
+    return config

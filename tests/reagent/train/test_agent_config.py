@@ -121,6 +121,24 @@ def test_engine_limits_reach_the_engine(base, tmp_path) -> None:
     assert made.max_batch_tokens == 2048 and made.kept_bytes == 2 << 30
 
 
+@pytest.mark.parametrize(
+    ("overrides", "usual"),
+    [
+        (["loss.policy=gspo"], "loss.clip_low=0.0003 loss.clip_high=0.0004"),
+        (["loss.policy=cispo", "loss.clip_low=1"], "loss.clip_low=1 loss.clip_high=5"),
+        (["loss.policy=gspo", "loss.clip_low=0.0003", "loss.clip_high=0.0004"], None),
+        (["loss.policy=cispo", "loss.clip_low=1", "loss.clip_high=5"], None),
+        ([], None),
+    ],
+)
+def test_clips_of_another_policy_loss_are_warned_of(
+    overrides: list[str], usual: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    load_agent_config("lab", overrides)
+    warned = [r.getMessage() for r in caplog.records if "loss.clip_high" in r.getMessage()]
+    assert len(warned) == bool(usual) and all(text.endswith(f"usual here are {usual}") for text in warned)
+
+
 def test_another_environment_leaves_out_what_the_file_says_for_its_own(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     mine = load_agent_config(
