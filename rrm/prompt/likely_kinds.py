@@ -1,7 +1,7 @@
 """Name the likely kind of a step that is a mistake, for judges that say `bad` and not why (docs/failures.md).
 
-The first of these that holds: a rule proves the kind (`rrm.prompt.proven`); the call was made before; the step gives up; an
-instruction names its tool or value; the step before failed; then by what is new in its call or its words.
+The first of these that holds: a rule proves the kind (`rrm.prompt.proven`); the call was made since the last change; the step
+gives up; an instruction names its tool or value; the step before failed; then by what is new in its call or its words.
 """
 
 from __future__ import annotations
@@ -66,15 +66,14 @@ class _Context:
         self.topics = [(_stems(s), bool(_BAN.search(s))) for s in self.instructions]
         self.known, self.familiar = words_in(head), content_words(head)
         self.calls, self.tools = set[str](), set[str]()
-        self.failed = self.changed = self.has_results = False
+        self.failed = self.has_results = False
 
     def add(self, step: CanonicalStep, changes: bool) -> None:
         returned = "\n".join(text for _, text in step.returns)
         self.known |= words_in(returned)
         self.familiar |= content_words(f"{returned}\n{step.thought}")
-        self.calls |= {call.text for call in step.calls}
+        self.calls = (set() if changes else self.calls) | {call.text for call in step.calls}
         self.failed = any(label == "result" and error_of(text) for label, text in step.returns)
-        self.changed |= changes
         self.has_results |= bool(step.returns)
 
 

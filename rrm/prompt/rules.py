@@ -23,6 +23,7 @@ from rrm.data.trajectory import Step, Trajectory
 from rrm.prompt.actions import Action, actions_of, changes_state, final_answer, makes_up_result, observation_text
 from rrm.prompt.answers import stated_answer
 from rrm.prompt.failures import error_of, is_transient, told_by_environment
+from rrm.prompt.rendering import answers
 
 # Of the checks: labels of another version are not mixed into one file.
 # 2: failures as shells and servers report them, more forms of an answer (`rrm.prompt.failures`, `rrm.prompt.answers`).
@@ -368,11 +369,22 @@ def wasted_calls(trajectory: Trajectory, repeated: Collection[int]) -> dict[str,
         counts["calls"] += n
         if facts.step.index in repeated:
             counts["identical"] += n
-        elif facts.error:
-            counts["errored"] += n
-        elif used is False:
-            counts["never_used"] += n
+            continue
+        errored = _errored_calls(facts, n)
+        counts["errored"] += errored
+        counts["never_used"] += n - errored if used is False else 0
     return counts
+
+
+def _errored_calls(facts: _StepFacts, calls: int) -> int:
+    """Count a step's calls that failed, by the result of each; one result without an id speaks of all calls."""
+    results = [(call, m) for call, m in answers(facts.step) if m is not None and m.role == "tool"]
+    if len(results) < 2 and all(call is None for call, _ in results):
+        return calls if facts.error else 0
+    failed = [
+        call for call, m in results if _StepFacts(facts.step.model_copy(update={"observations": [m]})).error is not None
+    ]
+    return min(calls, len(set(failed) - {None}) + failed.count(None))
 
 
 def rules_score(faults: Counter[str]) -> float:

@@ -26,6 +26,7 @@ from rrm.evaluation.failure_counts import difference, share
 from rrm.evaluation.failures import failures_of, loops, texts_of
 from rrm.prompt.canonical import canonical_step
 from rrm.prompt.likely_kinds import likely_kinds
+from rrm.prompt.rules import wasted_calls
 
 TOOLS = [{"name": "search"}, {"name": "refund"}]
 
@@ -101,6 +102,30 @@ def test_loops_of_any_period_are_found_once() -> None:
 )  # fmt: skip
 def test_a_bad_step_gets_its_likely_kind(steps: Any, end: str, bad: int, kind: str) -> None:
     assert likely_kinds(run(0, *steps, end=end), {bad}) == {bad: kind}
+
+
+def test_a_change_makes_a_call_new() -> None:
+    """A call made again after a change was of the likely kind `repeat`."""
+    booked = ToolCall(name="book", arguments={"seat": "4"})
+    t = run(0, LOOK, ("", "", ""), ("Again.", "city", "It is Fulda now."))
+    t.messages[3].tool_calls = [booked]
+    assert likely_kinds(t, {3})[3] != "repeat"
+
+
+def test_parallel_calls_are_wasted_by_their_own_results() -> None:
+    """All calls of a step were errored where the first result reported an error, and none where a later one did."""
+    calls = [ToolCall(id=f"c{n}", name="search", arguments={"query": str(n)}) for n in range(3)]
+    results = [("c0", "Error: 404"), ("c1", "Kassel has 200,000 people"), ("c2", "Error: 404")]
+    for order in (results, results[1:] + results[:1]):
+        messages = [Message(role="tool", content=text, tool_call_id=id) for id, text in order]
+        t = run(0).model_copy(
+            update={"messages": [Message(role="assistant", tool_calls=calls), *messages, *run(0).messages[-1:]]}
+        )
+        assert wasted_calls(t, ()) == {"calls": 3, "identical": 0, "errored": 2, "never_used": 0}
+        t.messages[1:4] = [message.model_copy(update={"tool_call_id": None}) for message in messages]
+        assert wasted_calls(t, ())["errored"] == 2
+        t.messages[1:4] = messages[:1]
+        assert wasted_calls(t, ())["errored"] == (messages[0].content == "Error: 404")
 
 
 def test_a_judge_s_rows_are_taken_and_what_it_is_unsure_of_is_not(tmp_path: Path) -> None:
