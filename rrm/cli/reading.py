@@ -53,8 +53,10 @@ def refuse_overlap(inputs: Iterable[str], path: Path) -> None:
 
 
 def check_paths(inputs: list[str], output: Path | None, html: Path | None) -> None:
-    """Check that inputs exist and outputs can be written and are no inputs; make the outputs' folders."""
+    """Check that inputs exist and outputs can be written, differ and are no inputs; make the outputs' folders."""
     refuse_missing(inputs)
+    if output is not None and html is not None and output.resolve() == html.resolve():
+        raise ConfigError(f"-o and --html are both {html}: the page would replace the rows; choose another place")
     for path in (output, html):
         if path is not None:
             refuse_overlap(inputs, path)

@@ -97,6 +97,7 @@ def test_command_refuses_what_would_hurt(tmp_path: Path) -> None:
         ([str(source)], source, None),
         ([str(tmp_path)], tmp_path / "out.jsonl", None),
         (["-"], None, tmp_path / "r.html"),
+        ([str(source)], tmp_path / "out.jsonl", tmp_path / "." / "out.jsonl"),
     ):
         with pytest.raises(RRMError):
             reading.check_paths(inputs, output, html)
