@@ -1,7 +1,7 @@
 """Count the failures of many runs: shares with intervals, groups, examples, and two sets compared (`rrm failures`).
 
 The share p of n runs has Wilson's 95 % interval, with n divided by the design effect where runs of one question fail alike
-(Kish 1965); differences have Newcombe's (1998, method 10) of the two.
+(Kish 1965), or the number of questions where no effect can be estimated; differences have Newcombe's (1998, method 10) of the two.
 """
 
 from __future__ import annotations
@@ -39,11 +39,10 @@ def share(hits: Sequence[bool], questions: Sequence[str]) -> Share:
     n, p = len(hits), float(np.mean(hits))
     codes: dict[str, int] = {}
     places = [codes.setdefault(question, len(codes)) for question in questions]
-    effect = 1.0
+    few = float(len(codes))
     if 1 < len(codes) < n and 0 < p < 1:
         apart = np.bincount(places, weights=np.asarray(hits, float)) - p * np.bincount(places)
-        effect = max(1.0, float(apart @ apart) * len(codes) / (len(codes) - 1) / (n * p * (1 - p)))
-    few = n / effect
+        few = n / max(1.0, float(apart @ apart) * len(codes) / (len(codes) - 1) / (n * p * (1 - p)))
     middle, root = p + Z**2 / (2 * few), Z * math.sqrt(p * (1 - p) / few + Z**2 / (4 * few**2))
     low, high = ((middle + sign * root) / (1 + Z**2 / few) for sign in (-1, 1))
     return Share(sum(hits), n, round(p, 4), round(max(0.0, min(low, p)), 4), round(min(1.0, max(high, p)), 4))

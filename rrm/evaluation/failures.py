@@ -204,11 +204,10 @@ def loops(steps: Sequence[CanonicalStep]) -> list[tuple[int, int, int]]:
     stretches: list[tuple[int, int, int]] = []
     for period in range(1, len(run) // 2 + 1 if len(codes) < len(run) else 0):
         same = np.concatenate([[False], run[period:] == run[:-period], [False]])
-        edges = np.flatnonzero(np.diff(same.astype(np.int8)))
-        for start, end in zip(edges[::2], edges[1::2], strict=True):
-            inside = any(s - 1 <= start and end + period <= s - 1 + n for s, _, n in stretches)
-            if end - start >= max(period, 2) and not inside:
-                stretches.append((int(start) + 1, period, int(end - start) + period))
+        edges = np.flatnonzero(np.diff(same.astype(np.int8))).reshape(-1, 2)
+        for start, end in edges[edges[:, 1] - edges[:, 0] >= max(period, 2)].tolist():
+            if not any(s - 1 <= start and end + period <= s - 1 + n for s, _, n in stretches):
+                stretches.append((start + 1, period, end - start + period))
     return sorted(stretches)
 
 

@@ -6,8 +6,10 @@ import json
 import os
 import pty
 import subprocess
+import random
 import sys
 from pathlib import Path
+import time
 from typing import Any
 
 import pytest
@@ -24,7 +26,7 @@ from rrm.data.trajectory import Message, ToolCall, Trajectory, write_jsonl
 from rrm.errors import RRMError
 from rrm.evaluation.failure_counts import difference, share
 from rrm.evaluation.failures import failures_of, loops, texts_of
-from rrm.prompt.canonical import canonical_step
+from rrm.prompt.canonical import CanonicalCall, CanonicalStep, canonical_step
 from rrm.prompt.likely_kinds import likely_kinds
 from rrm.prompt.rules import wasted_calls
 
@@ -194,13 +196,28 @@ def test_two_sets_are_compared(tmp_path: Path) -> None:
     assert changes["malformed_call"]["low"] < 0 < changes["malformed_call"]["high"]
 
 
+def test_long_runs_of_many_short_loops_are_read_in_seconds() -> None:
+    letter = random.Random(0).choice
+    runs = [["a"] * 3000, [letter("ab") for _ in range(3000)]]
+    for letters in runs:
+        steps = [CanonicalStep("", (CanonicalCall(name, {}),), None, ()) for name in letters]
+        began = time.process_time()
+        found = loops(steps)
+        assert found and time.process_time() - began < 2
+
+
 def test_intervals() -> None:
     alone = share([True] * 15 + [False] * 133, [str(n) for n in range(148)])
     assert (alone.low, alone.high) == pytest.approx((0.0624, 0.1605), abs=1e-4)  # Newcombe 1998a, Wilson
     alike = share([True] * 40 + [False] * 40, [str(n // 8) for n in range(80)])  # ten questions, all attempts alike
     nine = 1.96 * (0.25 / 9 + 1.96**2 / 4 / 81) ** 0.5 / (1 + 1.96**2 / 9)
     assert alike.high - alike.low == pytest.approx(2 * nine, abs=1e-3)  # 80 runs say as much as nine
-    assert share([False] * 10, ["q"] * 10).high == pytest.approx(0.2775, abs=1e-4)
+    assert share([False] * 10, list("abcdefghij")).high == pytest.approx(0.2775, abs=1e-4)
+    # no effect can be estimated: as many runs as questions
+    assert share([False] * 80, [str(n // 8) for n in range(80)]).high == pytest.approx(0.2775, abs=1e-4)
+    assert share([True] * 80, [str(n // 8) for n in range(80)]).low == pytest.approx(1 - 0.2775, abs=1e-4)
+    one = share([True] * 5 + [False] * 5, ["q"] * 10)
+    assert one.value == 0.5 and one.low < 0.1 and one.high > 0.9
     apart = difference(
         share([True] * 48 + [False] * 32, [str(n) for n in range(80)]),
         share([True] * 56 + [False] * 14, [str(n) for n in range(70)]),
