@@ -98,13 +98,15 @@ def command(
         figures["unjudged"] += sum(row["judge"] is None for row in rows)
     if before is not None:
         figures["against"] = grown(before, rows, list(kinds))
-        warn_of_judges(before, rows)
+        warn_of_differences(before, rows)
     write_lines(output, (json.dumps(row) for row in rows))
     if html is not None:
         write_page(html, read_inputs(inputs, None, **reading), rows, scored, {**figures, "descriptions": dict(kinds)})
     for figure, text in UNKNOWN.items():
         if figures[figure]:
             log.warning("%d of %d runs %s", figures[figure], len(rows), text)
+    if figures["not_asked"]:
+        log.warning("no run was asked about %s: no shares of these", ", ".join(figures["not_asked"]))
     made = {"output": str(output), "html": None if html is None else str(html), "errors": errors.written_to}
     if for_people():
         show(figures)
@@ -184,7 +186,12 @@ def score(
         raise SpendingLimit(f"{path}: {done.stopped}")
 
 
-def warn_of_judges(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> None:
+def warn_of_differences(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> None:
+    """Warn of other judges, and of kinds that one of the sets was not asked about."""
+    earlier, later = ({str(name) for row in rows for name in row["asked"]} for rows in (before, now))
+    if left_out := sorted(earlier ^ later):
+        names = printable(", ".join(left_out), 300)
+        log.warning("--against leaves out %s: one of the two sets was not asked about these", names)
     theirs, ours = ({str((row.get("judge") or {}).get("model", RULES)) for row in rows} for rows in (before, now))
     if theirs != ours:
         names = [printable(", ".join(sorted(names)), 80) for names in (theirs, ours)]
@@ -218,13 +225,14 @@ def show(figures: Mapping[str, Any]) -> None:
     """Print the kinds that were found, each with its clearest run; then groups, calls and loops."""
     against, width = figures.get("against"), shutil.get_terminal_size().columns
     named = max(map(len, figures["kinds"]), default=0)
-    typer.echo(f"{'kind':{named}}   runs  share of runs           from step{'  change' if against else ''}")
+    typer.echo(f"{'kind':{named}}  runs of asked  share of runs           from step{'  change' if against else ''}")
     for name, figure in figures["kinds"].items():
         if not figure["runs"] and not against:
             continue
         first = "" if figure["first_step"] is None else f"{figure['first_step']:g}"
-        changed = change_text(against[name]) if against else ""
-        typer.echo(f"{name:{named}} {figure['runs']:6}  {share_text(figure):24}{first:>9}  {changed}".rstrip())
+        changed = change_text(against[name]) if against and name in against else ""
+        runs = f"{figure['runs']} of {figure['of']}"
+        typer.echo(f"{name:{named}}  {runs:>13}  {share_text(figure):24}{first:>9}  {changed}".rstrip())
         for example in figure["examples"][:1]:
             typer.echo("  " + printable(f"{example['id']} step {example['step']}: {example['quote']}", width - 2))
     for field, groups in figures["by"].items():
@@ -233,13 +241,14 @@ def show(figures: Mapping[str, Any]) -> None:
             most = max(group["kinds"], key=lambda name: group["kinds"][name]["runs"], default="none")
             failing = group["failing"]
             typer.echo(f"  {printable(name, 40):40} {failing['of']:6}  {share_text(failing):24} most: {most}")
-    calls, looping = figures["calls"], figures["looping"]
+    calls, looping, quotes = figures["calls"], figures["looping"], figures["quotes"]
     wasted = ", ".join(f"{calls[name]} {name.replace('_', ' ')}" for name in ("identical", "errored", "never_used"))
     typer.echo(
         f"{share_text(figures['failing'])} of {figures['runs']} runs have a mistake, {share_text(looping)} loop."
     )
     typer.echo(
-        f"Of {calls['calls']} calls: {wasted}. Quotes that did not stand in their step: {figures['quotes']['dropped']}."
+        f"Of {calls['calls']} calls: {wasted}. Quotes that did not stand in their step: {quotes['dropped']}; "
+        f"mistakes without a step: {quotes['unplaced']}."
     )
 
 

@@ -94,6 +94,12 @@ class JudgeInfo(BaseModel):
     score_std: float | None = None  # of the raw scores over `samples`; None for one sample
 
 
+class SmallJudge(BaseModel):
+    """Verdicts of a cascade's small judge (`rrm.scoring.cascade`)."""
+
+    findings: list[Finding] = Field(default_factory=list)
+
+
 class Feedback(BaseModel):
     """One judgement. `score` (calibrated) and `raw_score` are None unless `status == "scored"`."""
 
@@ -125,6 +131,8 @@ class Feedback(BaseModel):
     usage: Usage | None = None
     """A server's usage for this row, failed tries included."""
     judge: JudgeInfo
+    small_judge: SmallJudge | None = Field(default=None, exclude=True)
+    """Of an escalated row; read only."""
     reason: str | None = None
     """The error, where not `scored`; else samples that failed, steps that were invented, or verdicts that contradict the score."""
 

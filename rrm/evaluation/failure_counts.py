@@ -57,10 +57,12 @@ def difference(before: Share, now: Share) -> dict[str, float]:
 
 
 def kind_shares(rows: Sequence[Row], kinds: Iterable[str], tool: str | None = None) -> dict[str, Share]:
-    """Return each kind's share of the runs; with `tool` only mistakes in a step that calls it count."""
-    questions = [row["question"] for row in rows]
-    of_rows = [{m["kind"] for m in row["mistakes"] if tool is None or tool in m["tools"]} for row in rows]
-    return {name: share([name in names for names in of_rows], questions) for name in kinds}
+    """Return each kind's share of the runs asked about it, if any; with `tool` only mistakes in a step that calls it count."""
+    of_rows = [({m["kind"] for m in row["mistakes"] if tool is None or tool in m["tools"]}, row) for row in rows]
+    asked = {
+        name: [(name in names, row["question"]) for names, row in of_rows if name in row["asked"]] for name in kinds
+    }
+    return {name: share(*zip(*runs, strict=True)) for name, runs in asked.items() if runs}
 
 
 def count_failures(rows: Sequence[Row], kinds: Sequence[str], by: Sequence[str] = ()) -> dict[str, Any]:
@@ -71,18 +73,20 @@ def count_failures(rows: Sequence[Row], kinds: Sequence[str], by: Sequence[str] 
     calls = Counter[str]()
     for row in rows:
         calls.update(row["calls"])
+    counted = _kinds(rows, kinds)
     firsts = [row["first_step"] for row in rows if row["first_step"]]
     looping = sorted((row for row in rows if row["loops"]), key=lambda row: -max(x["steps"] for x in row["loops"]))
     return {
         "runs": len(rows),
         "failing": asdict(share([bool(row["mistakes"]) for row in rows], questions)),
         "first_step": median(firsts) if firsts else None,
-        "kinds": _kinds(rows, kinds),
+        "kinds": counted,
+        "not_asked": [name for name in kinds if name not in counted],
         "by": {field: _groups(rows, kinds, field) for field in by},
         "calls": dict(calls),
         "looping": asdict(share([bool(row["loops"]) for row in rows], questions)),
         "loops": [{"id": r["id"], **max(r["loops"], key=lambda x: x["steps"])} for r in looping[:EXAMPLES]],
-        "quotes": {name: sum(row["quotes"][name] for row in rows) for name in ("checked", "dropped")},
+        "quotes": {name: sum(row["quotes"][name] for row in rows) for name in ("checked", "dropped", "unplaced")},
         "unsure_runs": sum(bool(row["judge"] and row["judge"]["unsure_steps"]) for row in rows),
         "unjudged": sum(bool(row["judge"] and row["judge"]["status"] != "scored") for row in rows),
     }
@@ -147,9 +151,13 @@ def _groups(rows: Sequence[Row], kinds: Sequence[str], field: str) -> dict[str, 
 
 
 def grown(before: Sequence[Row], now: Sequence[Row], kinds: Sequence[str]) -> dict[str, Any]:
-    """Return kind → share before, and the difference; most grown first."""
-    shares = kind_shares(before, kinds), kind_shares(now, kinds)
-    changes = {k: {"before": asdict(shares[0][k]), **difference(shares[0][k], shares[1][k])} for k in kinds}
+    """Return kind → share before, and the difference, of the kinds asked in both; most grown first."""
+    earlier, later = kind_shares(before, kinds), kind_shares(now, kinds)
+    changes = {
+        k: {"before": asdict(earlier[k]), **difference(earlier[k], later[k])}
+        for k in kinds
+        if k in earlier and k in later
+    }
     return dict(sorted(changes.items(), key=lambda item: -item[1]["value"]))
 
 
@@ -166,6 +174,8 @@ def _row(line: str) -> Row:
     mistakes = row.get("mistakes") if isinstance(row, dict) else None
     if not isinstance(mistakes, list) or not isinstance(row.get("question"), str):
         raise ValueError("it has no `mistakes` and `question`: write it with rrm failures RUNS -o FILE")
+    if not isinstance(row.get("asked"), list):
+        raise ValueError("it has no `asked`, as those of an earlier version: run rrm failures again")
     if not all(isinstance(m, dict) and isinstance(m.get("kind"), str) for m in mistakes):
         raise ValueError("a mistake has no `kind`")
     return row

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from rrm.data.annotation import Finding
-from rrm.data.feedback import CriterionAnswer, Feedback, JudgeInfo
-from rrm.data.mistakes import DESCRIPTIONS
+from rrm.data.feedback import CriterionAnswer, Feedback, JudgeInfo, clear
+from rrm.data.mistakes import DESCRIPTIONS, MISTAKE_KINDS
 from rrm.data.questions import question_of
 from rrm.data.trajectory import Step, Trajectory
 from rrm.prompt.actions import makes_up_result
@@ -51,7 +51,7 @@ def failures_of(
     categories: Mapping[str, str] = DESCRIPTIONS,  # pyright: ignore[reportArgumentType]
     by: Sequence[str] = (),
 ) -> Row:
-    """Return a run's row: mistakes in order of steps, the first of them, loops, calls, and the groups of `by`.
+    """Return a run's row: mistakes in order of steps, the kinds asked about, loops, calls, and the groups of `by`.
 
     Args:
         feedback: a judge's row; None: rules alone.
@@ -62,14 +62,15 @@ def failures_of(
     proven: dict[int, Any] = {step.index: "invented_result" for step in raw if makes_up_result(step)}
     proven |= proven_mistakes(trajectory)
     tools = {k: sorted({call.name for call in step.calls}) for k, step in enumerate(steps, start=1)}
+    counted = {k: mistake for k, mistake in proven.items() if mistake in categories}
     mistakes = [
         {"step": k, "kind": mistake, "by": "rules", "quote": own_quote(raw[k - 1], mistake)}
-        for k, mistake in proven.items()
-        if mistake in categories
+        for k, mistake in counted.items()
     ]
-    quotes = {"checked": 0, "dropped": 0}
-    if feedback is not None:
-        mistakes += _judged(trajectory, feedback, categories, proven, quotes)
+    quotes = {"checked": 0, "dropped": 0, "unplaced": 0}
+    asked = asked_kinds(feedback, categories)
+    if feedback is not None and feedback.status == "scored":
+        mistakes += _judged(trajectory, feedback, asked, counted, quotes)
     mistakes = sorted(({**m, "tools": tools[m["step"]]} for m in mistakes), key=lambda m: m["step"])
     source = trajectory.source
     return {
@@ -78,6 +79,7 @@ def failures_of(
         "question": question_of(trajectory),
         "groups": {field: groups_of(trajectory, field, tools) for field in by},
         "steps": len(raw),
+        "asked": asked,
         "first_step": mistakes[0]["step"] if mistakes else None,
         "mistakes": mistakes,
         "loops": [dict(zip(("step", "period", "steps"), loop, strict=True)) for loop in loops(steps)],
@@ -85,6 +87,17 @@ def failures_of(
         "quotes": quotes,
         "judge": None if feedback is None else _about(feedback),
     }
+
+
+def asked_kinds(feedback: Feedback | None, categories: Collection[str]) -> list[str]:
+    """Return the categories that a run was checked for: by rules, by answers, by verdicts on steps."""
+    names = set[str](PROVABLE)
+    if feedback is not None and feedback.status == "scored":
+        answered = set(categories).intersection(feedback.criteria or ())
+        names |= answered
+        if feedback.small_judge is not None or (not answered and clear(feedback.findings)):
+            names |= set(MISTAKE_KINDS)
+    return [name for name in categories if name in names]
 
 
 def _about(feedback: Feedback) -> dict[str, Any]:
@@ -113,26 +126,26 @@ def as_feedback(row: Mapping[str, Any], feedback: Feedback | None, descriptions:
 
 
 def _judged(
-    trajectory: Trajectory,
-    feedback: Feedback,
-    categories: Mapping[str, str],
-    proven: Collection[int],
-    quotes: dict[str, int],
+    trajectory: Trajectory, feedback: Feedback, asked: Collection[str], proven: Collection[int], quotes: dict[str, int]
 ) -> Iterator[Row]:
-    """Yield the mistakes that a judge found: its answers by kind, else its bad steps with their likely kinds."""
-    steps = trajectory.steps
-    answers = {name: a for name, a in (feedback.criteria or {}).items() if name in categories}
+    """Yield the mistakes that a judge found: its answers by kind; its bad steps, or a small judge's, with likely kinds."""
+    steps, named_steps = trajectory.steps, set(proven)
+    answers = {name: a for name, a in (feedback.criteria or {}).items() if name in asked}
     for mistake, answer in answers.items():
         if answer.label == PRESENT and (named := _named(answer, steps, quotes)) and named["step"] not in proven:
+            named_steps.add(named["step"])
             yield {**named, "kind": mistake, "by": "judge"}
-    if answers:
+    small = feedback.small_judge
+    if answers and small is None:
         return
-    bad = {f.step: f for f in feedback.findings if f.verdict == "bad" and f.step not in proven and f.step <= len(steps)}
+    decided = {f.step for f in clear(feedback.findings)}
+    findings = [*feedback.findings, *(f for f in (small.findings if small else ()) if f.step not in decided)]
+    bad = {f.step: f for f in findings if f.verdict == "bad" and f.step not in named_steps and f.step <= len(steps)}
     likely = likely_kinds(trajectory, bad.keys()) if bad else {}
     for k, finding in bad.items():
         name, _, why = finding.text.partition(":")
-        mistake = name if name in categories else likely[k]
-        if mistake in categories:
+        mistake = name if name in asked else likely[k]
+        if mistake in asked:
             details = {"p_good": finding.p_good, "why": why.strip() if name == mistake else None}
             quote = own_quote(steps[k - 1], mistake)
             yield {"step": k, "kind": mistake, "by": "judge" if name == mistake else "likely", "quote": quote} | {
@@ -151,6 +164,7 @@ def _named(answer: CriterionAnswer, steps: Sequence[Step], quotes: dict[str, int
         k, quote = next(((n, text) for n in places if (text := standing(quoted, steps[n - 1]))), (k, None))
         quotes["checked"] += 1
     quotes["dropped"] += quoted is not None and quote is None
+    quotes["unplaced"] += k is None
     return None if k is None else {"step": k, "quote": quote, "why": why[: 2 * QUOTE]}
 
 

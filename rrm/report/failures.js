@@ -34,7 +34,7 @@ function kindView(kind, of, most, { descriptions, against }) {
   return h("details", { class: "kind" },
     h("summary", { title: `${words(kind)}: ${points(of.value)} (${span(of)})` }, h("b", null, words(kind)), shareBar(of, most),
       h("span", { class: "num" }, points(of.value), h("span", { class: "muted" }, ` ${span(of)}`)),
-      h("span", { class: "num muted" }, count(of.runs, "run")), h("span", { class: "num muted" }, of.first_step === null ? "" : `from step ${of.first_step}`), change(against?.[kind])),
+      h("span", { class: "num muted" }, `${of.runs} of ${count(of.of, "run")}`), h("span", { class: "num muted" }, of.first_step === null ? "" : `from step ${of.first_step}`), change(against?.[kind])),
     h("div", { class: "clearest" }, h("p", null, `A step that ${descriptions[kind]}; ${Object.entries(of.by).map(([by, n]) => `${count(n, "step")} ${BY[by]}`).join(", ")}. `, filter), h("ol", null, ...quotes)));
 }
 
@@ -60,7 +60,7 @@ function groupView(field, groups) {
 function failuresView() {
   const f = rows.failures;
   if (!f) return null;
-  const present = Object.entries(f.kinds).filter(([kind, { runs }]) => runs || f.against?.[kind].before.runs);
+  const present = Object.entries(f.kinds).filter(([kind, { runs }]) => runs || f.against?.[kind]?.before.runs);
   const most = Math.max(0.01, ...present.map(([, { high }]) => high));
   const none = Object.keys(f.kinds).filter((kind) => !present.some(([name]) => name === kind));
   const { calls, identical, errored, never_used: unused } = f.calls;
@@ -71,6 +71,7 @@ function failuresView() {
     f.unsure_runs ? h("p", { class: "notice" }, icon("warn"), `In ${count(f.unsure_runs, "run")} the judge is unsure of steps: of these only the rules speak.`) : null,
     ...present.map(([kind, shares]) => kindView(kind, shares, most, f)),
     none.length ? h("p", { class: "muted" }, `Not found: ${none.map(words).join(", ")}.`) : null,
+    f.not_asked.length ? h("p", { class: "muted" }, `Not asked about: ${f.not_asked.map(words).join(", ")}.`) : null,
     h("p", null, `Wasted of ${count(calls, "call")}: ${of(identical)} identical, ${of(errored)} errored, ${of(unused)} never used. `,
       `${points(f.looping.value)} (${span(f.looping)}) of the runs loop`, ...(longest ? ["; the longest: ", stepLink(longest, `${longest.id}, step ${longest.step}`), `, ${count(longest.steps, "step")} of period ${longest.period}.`] : ["."])),
     ...Object.entries(f.by).map(([field, groups]) => groupView(field, groups)));

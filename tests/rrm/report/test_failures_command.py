@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pty
-import subprocess
 import random
+import subprocess
 import sys
-from pathlib import Path
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,16 +22,25 @@ from typer.testing import CliRunner, Result
 from benchmarks.speed.devtools import Chromium
 from rrm.cli import failures_cmd
 from rrm.data.feedback import Feedback
-from rrm.data.mistakes import MISTAKE_KINDS
+from rrm.data.mistakes import DESCRIPTIONS, MISTAKE_KINDS
+from rrm.data.output import write_lines
 from rrm.data.trajectory import Message, ToolCall, Trajectory, write_jsonl
 from rrm.errors import RRMError
 from rrm.evaluation.failure_counts import difference, share
-from rrm.evaluation.failures import failures_of, loops, texts_of
+from rrm.evaluation.failures import PROVABLE, failures_of, loops, texts_of
 from rrm.prompt.canonical import CanonicalCall, CanonicalStep, canonical_step
 from rrm.prompt.likely_kinds import likely_kinds
 from rrm.prompt.rules import wasted_calls
 
 TOOLS = [{"name": "search"}, {"name": "refund"}]
+
+
+def feedback(t: Trajectory, *verdicts: tuple[int, str, str], status: str = "scored", **more: Any) -> dict[str, Any]:
+    """A row of `rrm score`; verdicts are (step, verdict, text)."""
+    findings = [dict(zip(("step", "verdict", "text"), verdict, strict=True)) for verdict in verdicts]
+    judge = {"model": "small", "prompt_version": "3", "mode": "steps"}
+    row = {"id": t.id, "status": status, "findings": findings, "judge": judge, "source": {"digest": t.digest}}
+    return {**row, **more}
 
 
 def run(n: int, *steps: tuple[str, str, str], end: str = "It is Kassel.", model: str = "a") -> Trajectory:
@@ -145,6 +155,57 @@ def test_a_judge_s_rows_are_taken_and_what_it_is_unsure_of_is_not(tmp_path: Path
     assert found["unsure_runs"] == 1 and found["kinds"]["wrong_answer"]["examples"][0]["quote"] == "Bonn"
 
 
+def test_a_run_counts_for_the_kinds_it_was_asked_about(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Runs without a judgement counted as free of each kind."""
+    runs = [run(n, LOOK, end="Bonn") for n in range(5)]
+    no = {"label": "no"}
+    rows = [
+        feedback(runs[0], (2, "bad", "")),
+        feedback(runs[1], (2, "unsure", "")),
+        feedback(runs[2], (2, "bad", ""), status="judge_error"),
+        feedback(runs[3], criteria={"wrong_answer": no, "other": no}),
+        feedback(runs[4], criteria={"wrong_answer": no}, small_judge={"findings": []}),
+    ]
+    write_lines(tmp_path / "scored.jsonl", map(json.dumps, rows))
+    asked = [failures_of(t, Feedback.model_validate(row))["asked"] for t, row in zip(runs, rows, strict=True)]
+    rules = [kind for kind in MISTAKE_KINDS if kind in PROVABLE]
+    assert asked[0] == asked[4] == list(MISTAKE_KINDS) and asked[1] == asked[2] == rules
+    assert asked[3] == [*rules, "wrong_answer"] and failures_of(runs[0])["asked"] == rules
+
+    scored = ("--scores", tmp_path / "scored.jsonl")
+    kinds = tmp_path / "kinds.yaml"
+    kinds.write_text("wrong_answer: is wrong\nrude: is rude\n")
+    write_jsonl(tmp_path / "runs.jsonl", runs)
+    with caplog.at_level(logging.WARNING):
+        done = invoke(tmp_path / "runs.jsonl", *scored, "--categories", kinds)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert {kind: (of["runs"], of["of"]) for kind, of in found["kinds"].items()} == {"wrong_answer": (1, 3)}
+    assert found["not_asked"] == ["rude"] and "no run was asked about rude" in caplog.text
+
+
+def test_a_proven_mistake_of_a_kind_left_out_hides_no_other(tmp_path: Path) -> None:
+    rude = feedback(run(0, *ASKS_WRONG), (1, "bad", "repeat: it says so"))
+    told = failures_of(run(0, *ASKS_WRONG), Feedback.model_validate(rude), {"repeat": "does it again"})
+    assert [(m["step"], m["kind"], m["by"]) for m in told["mistakes"]] == [(1, "repeat", "judge")]
+    assert told["calls"]["errored"] == 1
+
+
+def test_a_small_judge_s_mistakes_stay_beside_answers() -> None:
+    t = run(0, LOOK, LOOK, ("Again.", "town", "It is Fulda now."), end="Bonn")
+    answers = {"rude": {"label": "yes", "steps": [1]}, "leak": {"label": "yes", "steps": [], "why": '"nowhere"'}}
+    own = [{"step": k, "verdict": v} for k, v in ((1, "bad"), (2, "bad"), (3, "unsure"), (4, "bad"))]
+    row = feedback(t, criteria=answers, small_judge={"findings": own})
+    kinds = {**DESCRIPTIONS, "rude": "is rude", "leak": "leaks"}
+    told = failures_of(t, Feedback.model_validate(row), kinds)
+    assert [(m["step"], m["kind"], m["by"]) for m in told["mistakes"]] == [
+        (1, "rude", "judge"), (2, "repeat", "rules"), (4, "wrong_answer", "likely"),
+    ]  # fmt: skip
+    assert told["quotes"] == {"checked": 1, "dropped": 1, "unplaced": 1}
+    row["findings"] = [{"step": 4, "verdict": "good"}]  # the stronger judge's verdict
+    assert [m["step"] for m in failures_of(t, Feedback.model_validate(row), kinds)["mistakes"]] == [1, 2]
+    assert "small_judge" not in Feedback.model_validate(row).model_dump()
+
+
 def test_a_chat_judge_s_quotes_must_stand_in_their_step(tmp_path: Path) -> None:
     kinds = tmp_path / "kinds.yaml"
     kinds.write_text("rude: is rude to the user\nleak: shows a password\n")
@@ -161,7 +222,7 @@ def test_a_chat_judge_s_quotes_must_stand_in_their_step(tmp_path: Path) -> None:
         asked = len(server.requests)
         failures([run(0, LOOK), run(1, LOOK)], tmp_path, *judge)
         assert len(server.requests) == asked  # goes on from its own rows
-    assert found["quotes"] == {"checked": 2, "dropped": 1} and found["kinds"]["rude"]["runs"] == 2
+    assert found["quotes"] == {"checked": 2, "dropped": 1, "unplaced": 0} and found["kinds"]["rude"]["runs"] == 2
     assert [row["mistakes"][0]["quote"] for row in rows] == ["I look\nit up.", None]
     assert [one["id"] for one in found["kinds"]["rude"]["examples"]] == ["run-0"] and found["kinds"]["leak"][
         "runs"
@@ -194,6 +255,24 @@ def test_two_sets_are_compared(tmp_path: Path) -> None:
     changes = found["against"]
     assert changes["repeat"]["value"] == 0.45 and changes["repeat"]["low"] > 0.2 and next(iter(changes)) == "repeat"
     assert changes["malformed_call"]["low"] < 0 < changes["malformed_call"]["high"]
+
+
+def test_only_kinds_asked_in_both_sets_are_compared(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Kinds that only the second set was asked about were reported as grown."""
+    runs = [run(n, LOOK, end="Bonn") for n in range(9)]
+    failures(runs, tmp_path, "--model", "rules", name="before")
+    write_lines(tmp_path / "scored.jsonl", (json.dumps(feedback(t, (2, "bad", ""))) for t in runs))
+    options = ("--scores", tmp_path / "scored.jsonl", "--against", tmp_path / "before-failures.jsonl")
+    with caplog.at_level(logging.WARNING):
+        found, rows = failures(runs, tmp_path, *options, "--html", tmp_path / "r.html")
+    assert found["against"].keys() == set(PROVABLE) and found["kinds"]["wrong_answer"]["runs"] == 9
+    (warning,) = [m for m in caplog.messages if "leaves out" in m]
+    assert warning.count(",") == 8 and "wrong_answer" in warning
+    for row in rows:
+        del row["asked"]
+    write_lines(tmp_path / "old.jsonl", map(json.dumps, rows))
+    error = invoke(tmp_path / "runs.jsonl", "--model", "rules", "--against", tmp_path / "old.jsonl").exception
+    assert isinstance(error, RRMError) and "run rrm failures again" in str(error)
 
 
 def test_long_runs_of_many_short_loops_are_read_in_seconds() -> None:
@@ -260,7 +339,13 @@ def test_a_terminal_gets_a_table_without_control_characters(tmp_path: Path) -> N
     os.close(theirs)
     said = os.read(ours, 10_000).decode()
     assert done.returncode == 0 and "repeat" in said and r"\x1b[2Jevil" in said
-    assert "\x1b" not in said and "100.0%" in said and "{" not in said
+    assert (
+        "\x1b" not in said
+        and "100.0%" in said
+        and "1 of 1" in said
+        and "mistakes without a step: 0" in said
+        and "{" not in said
+    )
 
 
 def test_a_bar_leads_to_the_step_and_nothing_executes(browser: Chromium, tmp_path: Path) -> None:
@@ -269,6 +354,8 @@ def test_a_bar_leads_to_the_step_and_nothing_executes(browser: Chromium, tmp_pat
     browser.open((tmp_path / "r.html").as_uri())
     browser.wait("document.querySelector('.kind')")
     assert browser.evaluate("document.querySelectorAll('.kind > summary .whisker').length") == 1
+    asked = f"{len(HOSTILE)} of {len(HOSTILE) + 1} runs"
+    assert asked in browser.evaluate("document.querySelector('.kind > summary').textContent")
     browser.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
     browser.evaluate("document.querySelector('.clearest > p .link').click()")
     browser.wait(f"tally.textContent === '{len(HOSTILE)} of {len(HOSTILE) + 1} transcripts'")
