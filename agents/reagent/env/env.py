@@ -8,6 +8,7 @@ import json
 import logging
 import math
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -31,6 +32,9 @@ logger = logging.getLogger(__name__)
 
 ToolPrompt = Literal["auto", "schema", "brief", "template"]
 
+SAME_ERROR = 4
+"""Turns with the same error, at which the episode ends."""
+_SHOWN = ("malformed_call", "unknown_tool", "bad_arguments")  # errors that a correct call is shown for
 _CUT = "the turn was cut at its token limit: nothing in it was run, and it is no answer; write a shorter turn"
 
 _FAILED: dict[str, Any] = {"grade": 0.0, "success": False}
@@ -48,7 +52,7 @@ class StepResult:
     outcome_reward: float | None
     """Set when an answer or the turn limit ends the episode; None there: the task is ungraded."""
     terminated: bool
-    truncated: bool  # the turn limit was reached. Token limits are the rollout's.
+    truncated: bool  # the turn limit was reached, or `SAME_ERROR`. Token limits are the rollout's.
     info: dict[str, Any] = field(default_factory=dict)
     """`tool_calls` (well-formed), `malformed`, `tool_errors` ([{tool, kind, message}]), `verdicts`,
     `cut_chars`, `denied`, perhaps `invented_results`; at the end `answer`, `grade`, `success` (None where ungraded), `grader_error`."""
@@ -89,6 +93,17 @@ class _Outcome:
     call: ToolCall | MalformedCall
     result: ToolResult
     name: str
+
+
+def _error_key(outcome: _Outcome) -> str:
+    """The same for one mistake of the agent's, and for one call on which a tool fails."""
+    call = "" if _by_agent(outcome) or isinstance(outcome.call, MalformedCall) else outcome.call.arguments_text()
+    return outcome.result.content + call
+
+
+def _by_agent(outcome: _Outcome) -> bool:
+    error = outcome.result.error
+    return isinstance(outcome.call, MalformedCall) or (error is not None and error.agents_fault)
 
 
 class ToolEnv:
@@ -163,6 +178,7 @@ class ToolEnv:
         self._by_template = False
         self._turn = self._calls = self._paid = self._charged = 0
         self._done: set[str] = set()
+        self._errors = Counter[str]()
 
     @property
     def stop(self) -> tuple[str, ...]:
@@ -232,6 +248,7 @@ class ToolEnv:
     def reset(self, task: Task) -> list[dict[str, Any]]:
         """Begin an episode: returns the system message, if there is one, and the question."""
         self.task, self._turn, self._calls, self._paid, self._charged, self._done = task, 0, 0, 0, 0, set()
+        self._errors = Counter[str]()
         self._graded = self.is_graded(task)
         self.begin(task)
         parts = [instructions] if (instructions := self.instructions()) else []
@@ -268,7 +285,8 @@ class ToolEnv:
         outcomes = [_Outcome(c, r, c.name or "call") for c, r in zip(turn.calls, results, strict=True)]
         verdicts: list[Verdict] = [self._judge(outcome) for outcome in outcomes]
         reward = self._pay(verdicts)
-        truncated = self._turn >= self.max_turns
+        self._errors.update({_error_key(o) for o in outcomes if self.forgiving and o.result.error is not None})
+        truncated = self._turn >= self.max_turns or max(self._errors.values(), default=0) >= SAME_ERROR
         info = _info(outcomes, verdicts) | ({} if made_up is None else {"invented_results": 1})
         if truncated:
             self.task = None
@@ -287,18 +305,22 @@ class ToolEnv:
         if not self.forgiving:
             return turn
         if turn.answer is not None:
-            near = near_call(turn.content, self.tools)
-            return turn if near is None else replace(turn, content="", calls=[near], answer=None)
+            near = near_call(turn.answer, self.tools)
+            before = turn.content.rpartition(turn.answer)[0].rstrip().removesuffix("Answer:").rstrip()
+            return turn if near is None else replace(turn, content=before, calls=[near], answer=None)
         calls = [(isinstance(c, MalformedCall) and near_call(c.text, self.tools)) or c for c in turn.calls]
         return replace(turn, calls=calls)
 
-    def _with_example(self, call: MalformedCall) -> str:
-        tool = self._tools.get(call.name or "") or next(iter(self._tools.values()), None)
-        if tool is None or not self.forgiving:
-            return call.reason
-        example = self.parser.render_call(example_call(tool.schema))
+    def _example(self, outcome: _Outcome) -> str:
+        """Text with a correct call, for a call that the agent got wrong; empty where there is none to show."""
+        call, error = outcome.call, outcome.result.error
+        if not self.forgiving or not self._tools or error is None or error.kind not in _SHOWN:
+            return ""
+        tool = self._tools.get(call.name or "") or next(iter(self._tools.values()))
+        written = call.text if isinstance(call, MalformedCall) else json.dumps(call.arguments)
+        example = self.parser.render_call(example_call(tool.schema, written))
         # control tokens are disarmed in a prompt: what would be shown of them is no call
-        return f"{call.reason}. For example: {example}" if neutralise_control(example) == example else call.reason
+        return f". For example: {example}" if neutralise_control(example) == example else ""
 
     def _finish(self, task: Task, message: dict[str, Any], answer: str) -> StepResult:
         if not self._graded:
@@ -341,21 +363,23 @@ class ToolEnv:
 
     async def _run(self, call: ToolCall | MalformedCall, position: int) -> ToolResult:
         if isinstance(call, MalformedCall):
-            return _refused(ToolError(self._with_example(call), "malformed_call"))
+            unknown = f"{self._no_tool(call.name)}. " if call.name and call.name not in self._tools else ""
+            return _refused(ToolError(unknown * self.forgiving + call.reason, "malformed_call"))
         if position >= self.max_calls_per_turn:
             return _refused(ToolError(f"not run: at most {self.max_calls_per_turn} calls a turn", "too_many_calls"))
         tool = self._tools.get(call.name)
         if tool is None:
-            return _refused(
-                ToolError(f"there is no tool {call.name[:64]!r}; there are: {', '.join(self._tools)}", "unknown_tool")
-            )
+            return _refused(ToolError(self._no_tool(call.name), "unknown_tool"))
         if isinstance(call.arguments, str):
             return _refused(ToolError(f"bad arguments for {call.name}: not a JSON object", "bad_arguments"))
         return await tool.call(call.arguments)
 
+    def _no_tool(self, name: str) -> str:
+        return f"there is no tool {name[:64]!r}; there are: {', '.join(self._tools)}"
+
     def _judge(self, outcome: _Outcome) -> Verdict:
         call, error = outcome.call, outcome.result.error
-        if isinstance(call, MalformedCall) or (error is not None and error.agents_fault):
+        if _by_agent(outcome):
             return "malformed"
         if error is not None:
             return "failed"
@@ -380,6 +404,7 @@ class ToolEnv:
         result = outcome.result
         own_words = result.error is not None and result.error.kind in ("malformed_call", "cut_turn")
         content = result.content if own_words else neutralise_control(result.content, self.parser.tags)
+        content += self._example(outcome)
         if isinstance(outcome.call, MalformedCall) and not outcome.call.text:
             message: dict[str, Any] = {"role": "user", "content": content}
         else:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reagent.env.env import StepResult, ToolEnv
+from reagent.env.env import SAME_ERROR, StepResult, ToolEnv
 from reagent.env.graders import Grader, f1, numeric
 from reagent.env.rewards import NO_PROCESS_REWARDS, RewardWeights
 from reagent.env.task import Task
@@ -451,10 +451,19 @@ def test_calls_earn_nothing_by_default_and_no_answer_costs() -> None:
 
 def test_malformed_calls_cost_once_a_turn_and_have_a_floor() -> None:
     assert total(DoorEnv(max_turns=20), "<tool_call>{</tool_call>" * 60) == pytest.approx(-0.1)
-    assert total(DoorEnv(max_turns=20), *["<tool_call>{</tool_call>" * 3] * 9) == pytest.approx(4 * -0.1)
+    errors = ["<tool_call>{</tool_call>" * 3, "", "<tool_call>{}</tool_call>"]
+    assert total(DoorEnv(max_turns=20), *errors * 3) == pytest.approx(4 * -0.1)
     bounds: dict[str, Any] = {"malformed": -0.25, "max_malformed": 2}
-    assert total(DoorEnv(rewards=bounds, max_turns=20), *["<tool_call>{"] * 5) == pytest.approx(-0.5)
-    assert total(DoorEnv(rewards=bounds | {"max_malformed": None}, max_turns=20), *["<tool_call>{"] * 5) == -1.25
+    assert total(DoorEnv(rewards=bounds, max_turns=20), *errors * 2) == pytest.approx(-0.5)
+    assert total(DoorEnv(rewards=bounds | {"max_malformed": None}, max_turns=20), *errors, *errors[:2]) == -1.25
+
+
+def test_an_episode_ends_at_the_fourth_equal_error() -> None:
+    env = DoorEnv(max_turns=20)
+    env.reset(DOOR)
+    steps = [asyncio.run(env.step("<tool_call>{")) for _ in range(SAME_ERROR)]
+    assert [step.truncated for step in steps] == [False] * 3 + [True]
+    assert steps[-1].outcome_reward == env.unanswered_reward and steps[-1].info["success"] is False
 
 
 def test_rewards_survive_the_naming_of_another_environment(caplog: pytest.LogCaptureFixture, tmp_path: Any) -> None:

@@ -506,6 +506,21 @@ def test_an_example_has_what_is_required() -> None:
     assert example_call(foreign).arguments == {"x": "text", "n": 1}
 
 
+def test_an_example_takes_over_the_values_that_were_written() -> None:
+    for written in (
+        '<tool_call>{"name": "2 lamps", "arguments": {"name": "x", "arguments": {"expression": "2*3"}}}</tool_call>',
+        'calculate {"expression": "2*3"}',
+    ):
+        assert example_call(calculator.schema, written).arguments == {"expression": "2*3"}, written
+    for written in (
+        '{"expression": {"type": "string"}}',
+        '{"expression": 2}',
+        "2*3",
+        '{"expression": "' + "9" * 300 + '"}',
+    ):
+        assert example_call(calculator.schema, written).arguments == {"expression": "text"}, written
+
+
 def played(*turns: str, **options: object) -> list[str]:
     env = ToolEnv([calculator], **options)  # type: ignore[arg-type]
     env.reset(Task("t", "2*3?", "6"))
@@ -533,6 +548,27 @@ def test_what_is_wrong_is_said_with_a_correct_call_of_that_tool() -> None:
     assert observation.endswith(
         'For example: <tool_call>{"name": "calculator", "arguments": {"expression": "text"}}</tool_call>'
     )
+
+
+def test_a_wrong_name_and_wrong_arguments_are_said_with_a_correct_call() -> None:
+    example = 'For example: <tool_call>{"name": "calculator", "arguments": {"expression": "2*3"}}</tool_call>'
+    for text, reason in (
+        (
+            '{"name": "six", "arguments": {"expression": "2*3"}}',
+            "there is no tool 'six'; there are: calculator. a call must",
+        ),
+        ('<tool_call>{"name": "six", "arguments": {"expression": "2*3"}}</tool_call>', "there is no tool 'six'"),
+        (
+            '<tool_call>{"name": "calculator", "arguments": {"q": {"expression": "2*3"}}}</tool_call>',
+            "bad arguments for",
+        ),
+    ):
+        observation, _ = played(text)
+        assert observation.startswith(f"Error: {reason}") and observation.endswith(example), observation
+
+
+def test_a_call_in_place_of_the_answer_is_a_call() -> None:
+    assert played('I look.\nAnswer: {"name": "calculator", "arguments": {"expression": "2"}}', "6") == ["2 to 2", "6"]
 
 
 @pytest.mark.parametrize("parser", PARSERS)

@@ -12,6 +12,7 @@ from typing import Any
 from rrm.data.trajectory import ToolCall
 
 LONGEST = 20_000  # characters; a longer text is left to the format's parser
+NESTED, SHORT = 4, 200  # objects inside of each other, and characters of a value that an example takes over
 ARGUMENTS = ("arguments", "parameters", "args", "input")  # keys under which models write a call's arguments
 _MARK = r"(?:</?\|?(?:tool_call|toolcall|tool_calls|function_call)\|?>|```\w{0,20})"
 _WRAPPING = re.compile(rf"\A(?:\s*{_MARK}){{1,3}}|(?:{_MARK}\s*+){{1,3}}\Z", re.IGNORECASE)
@@ -81,12 +82,26 @@ def _from_python(body: str, parameters: Mapping[str, list[str]]) -> ToolCall | N
     return _call(node.func.id, arguments) if len(arguments) == len(pairs) else None  # else one is given twice
 
 
-def example_call(tool: Mapping[str, Any]) -> ToolCall:
+def example_call(tool: Mapping[str, Any], written: str = "") -> ToolCall:
+    """A correct call of a tool. An argument has the value that `written` (a failed call) gives for it, else a sample."""
     function = tool["function"]
     schema = function.get("parameters", {})
     properties: Mapping[str, Any] = schema.get("properties", {})
     names = schema.get("required") or [*properties][:1]
-    return ToolCall(name=function["name"], arguments={name: _sample(properties.get(name, {})) for name in names})
+    body = _WRAPPING.sub("", written).strip() if len(written) <= LONGEST else ""
+    tree = _value(body[max(body.find("{"), 0) :])
+    samples = {name: _sample(properties.get(name, {})) for name in names}
+    return ToolCall(name=function["name"], arguments={n: _given(tree, n, v, NESTED) for n, v in samples.items()})
+
+
+def _given(value: Any, name: str, sample: Any, depth: int) -> Any:
+    """The value of an argument in nested objects, if it is of the sample's type and short; else the sample."""
+    if not isinstance(value, dict) or depth == 0:
+        return sample
+    if type(value.get(name)) is type(sample) and len(str(value[name])) <= SHORT:
+        return value[name]
+    inner = (_given(part, name, sample, depth - 1) for part in value.values())
+    return next((given for given in inner if given is not sample), sample)
 
 
 def _sample(schema: Mapping[str, Any] | bool) -> Any:
