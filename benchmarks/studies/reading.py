@@ -37,7 +37,7 @@ from reagent.tasks.gold_passages import PASSAGE_CHARS
 from reagent.tasks.reading import read_rows
 from reagent.train.config import load_agent_config
 from reagent.train.probe import probe_config
-from reagent.train.warm_start import split
+from reagent.train.warm_start import split_tasks
 from rrm.data.output import write_lines
 from rrm.data.provenance import environment
 from rrm.data.questions import question_hash
@@ -118,7 +118,7 @@ def prepare(data: Path, runs: Path, base: str, held_out: int, overrides: Sequenc
     (runs / "start" / "probe.json").write_text(json.dumps(found.figures(), indent=1))
     write_jsonl(runs / "start" / "transcripts.jsonl", (e.trajectory for e in episodes))
     tasks = make_tasks("reading", start.environment.train_tasks, start.seed, **start.environment.train)
-    count = write_tasks(runs / "train.jsonl", split(tasks, start.warm_start)[0])
+    count = write_tasks(runs / "train.jsonl", split_tasks(tasks, start.warm_start)[0])
     more = [f"environment.train.path={runs / 'train.jsonl'}", f"environment.train_tasks={count}", "warm_start=0"]
     more += [f"policy.base={runs / 'start' / 'warm'}", "gate=off", "eval.first=false"]
     config = load_agent_config("reading", [*own, *more])

@@ -17,7 +17,7 @@ from reagent.train.config import AgentConfig, GateConfig
 from reagent.train.engine import close
 from reagent.train.evaluate import EpisodeRunner, load_player, shared
 from reagent.train.metrics import episode_metrics, mean
-from reagent.train.warm_start import split, warm_started
+from reagent.train.warm_start import split_tasks, warm_started
 from rrm.data.seeds import derive_seed
 
 SUCCESS = (0.2, 0.6)
@@ -137,7 +137,7 @@ def probe(
 def probe_config(config: AgentConfig) -> tuple[Probe, list[Episode]]:
     """`probe` of a config's own policy and training tasks. Raises RRMError, ConfigError."""
     env_factory, tasks, _ = make_environment(config.environment, config.seed)
-    tasks, shown = split(tasks, config.warm_start)
+    tasks, shown = split_tasks(tasks, config.warm_start)
     player = load_player(config.model_copy(update={"policy": warm_started(config, env_factory, shown)}))
     try:
         return probe(player, tasks, config.gate)

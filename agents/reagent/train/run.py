@@ -41,7 +41,7 @@ from reagent.train.probe import probe
 from reagent.train.runlog import RunLog, plot_curves
 from reagent.train.signals import Stopping
 from reagent.train.trainer import AgentTrainer
-from reagent.train.warm_start import split, warm_started
+from reagent.train.warm_start import split_tasks, warm_started
 from rrm.data.output import file_when_whole
 from rrm.errors import RRMError
 from rrm.judge.agent_rrm import AgentRRM
@@ -66,7 +66,7 @@ def build(
     env_factory, train_tasks, eval_tasks = prepare(
         config, accelerator.num_processes, judged=judge is not None, audited=auditor is not None
     )
-    train_tasks, shown = split(train_tasks, config.warm_start)
+    train_tasks, shown = split_tasks(train_tasks, config.warm_start)
     if shown:
         warm = main_does(lambda: warm_started(config, env_factory, shown), accelerator.is_main_process)
         config = config.model_copy(update={"policy": warm})
@@ -112,13 +112,16 @@ def train(config: AgentConfig, judge: AgentRRM | None = None, auditor: AgentRRM 
         newest = main_does(lambda: newest_whole(done), accelerator.is_main_process)
         trainer, eval_tasks = build(config, judge=judge, auditor=auditor, accelerator=accelerator)
         try:
-            return _train(trainer, eval_tasks, newest)
+            return _train(trainer, config, eval_tasks, newest)
         finally:
             close(trainer.engine)
 
 
-def _train(trainer: AgentTrainer, eval_tasks: Sequence[Task], checkpoint: Path | None) -> dict[str, Any]:
-    config, folder, accelerator = trainer.config, trainer.folder, trainer.accelerator
+def _train(
+    trainer: AgentTrainer, config: AgentConfig, eval_tasks: Sequence[Task], checkpoint: Path | None
+) -> dict[str, Any]:
+    """Train. The folder records `config`, the caller's: the trainer's own names what a warm start made as `policy.base`."""
+    folder, accelerator = trainer.folder, trainer.accelerator
     if accelerator.is_main_process:
         claim_folder(config, folder)
     if checkpoint is not None:

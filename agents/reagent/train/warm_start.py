@@ -27,13 +27,13 @@ from rrm.data.seeds import derive_seed
 from rrm.errors import ConfigError, RRMError
 
 logger = logging.getLogger(__name__)
-CARD = "warm.json"
+TAUGHT = "warm.json"
 ADAPTER_RATE, WHOLE_RATE = 5e-4, 2e-5
 """Learning rates of an adapter and of whole weights."""
 
 
-def split(tasks: list[Task], settings: WarmStartConfig) -> tuple[list[Task], list[Task]]:
-    """(tasks to play, tasks whose answers are shown): the last graded ones, whose questions are then not played.
+def split_tasks(tasks: list[Task], settings: WarmStartConfig) -> tuple[list[Task], list[Task]]:
+    """Hold back the last graded tasks to be taught: (tasks to play, tasks to teach). Their questions are never played.
 
     Raises ConfigError: too few have an answer, or none is left to play."""
     if not settings.tasks:
@@ -53,22 +53,24 @@ def split(tasks: list[Task], settings: WarmStartConfig) -> tuple[list[Task], lis
 
 
 def warm_started(config: AgentConfig, env_factory: EnvFactory, shown: Sequence[Task]) -> PolicyConfig:
-    """The policy to begin from, taught if it was not before; the config's own without a warm start.
+    """Teach the policy unless the folder holds it; return the config's policy with that folder as `base`.
+
+    The run's record keeps the caller's config: the same command must find the same policy.
 
     Raises ConfigError: the folder holds one that was taught otherwise, or an environment shows no answers."""
     folder = Path(config.output_dir) / "warm"
     if not shown:
         return config.policy
-    identity = _identity(config, shown)
-    if not (folder / CARD).is_file():
+    identity = taught_from(config, shown)
+    if not (folder / TAUGHT).is_file():
         _teach(config, env_factory, shown, folder, identity)
-    card = json.loads((folder / CARD).read_text(encoding="utf-8"))
+    card = json.loads((folder / TAUGHT).read_text(encoding="utf-8"))
     if wrong := [name for name, value in identity.items() if card.get("taught", {}).get(name) != value]:
         raise ConfigError(f"{folder} was taught with other {', '.join(wrong)}: choose another output_dir, or delete it")
     return config.policy.model_copy(update={"base": str(folder)})
 
 
-def _identity(config: AgentConfig, shown: Sequence[Task]) -> dict[str, Any]:
+def taught_from(config: AgentConfig, shown: Sequence[Task]) -> dict[str, Any]:
     """Settings and tasks that decide what is taught."""
     tasks = json.dumps([asdict(task) for task in shown], sort_keys=True, default=str)
     return {
@@ -121,6 +123,6 @@ def _teach(
     gap = export(policy, tokenizer, folder, config)
     if not math.isfinite(gap):
         raise RRMError("warm start: the taught policy has no finite probabilities: set warm_start.learning_rate lower")
-    with file_when_whole(folder / CARD) as file:  # last: without it the policy is taught again
+    with file_when_whole(folder / TAUGHT) as file:  # last: without it the policy is taught again
         file.write(json.dumps({"taught": identity, "nll": [losses[0], losses[-1]]}) + "\n")
     logger.info("warm start: %d answers, from %.3f to %.3f nats a token", len(rows), losses[0], losses[-1])

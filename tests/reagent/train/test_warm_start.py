@@ -14,10 +14,10 @@ from transformers import set_seed
 from reagent.cli.policy_settings import policy_settings
 from reagent.env.env import ToolEnv
 from reagent.env.task import Task
-from reagent.train.config import AgentConfig, WarmStartConfig
+from reagent.train.config import AgentConfig, WarmStartConfig, load_agent_config
 from reagent.train.probe import probe_config
 from reagent.train.run import build, train
-from reagent.train.warm_start import split
+from reagent.train.warm_start import split_tasks
 from rrm.errors import ConfigError, RRMError
 
 ENVIRONMENT = {"name": "test_warm_start:Letters", "train": {}, "eval": {}, "train_tasks": 12, "eval_tasks": 4}
@@ -52,18 +52,30 @@ def test_the_gate_and_the_training_begin_from_what_was_shown(base: Path, tmp_pat
     assert json.loads((tmp_path / "run" / "probe.json").read_text())["greedy"] == 1.0
 
 
+def test_a_run_with_a_warm_start_goes_on_where_it_was_stopped(base: Path, tmp_path: Path) -> None:
+    def run(updates: int) -> AgentConfig:
+        return config(base, tmp_path, max_updates=updates, save_every=1, gate={"action": "off"})
+
+    train(run(1))
+    assert train(run(2))["updates"] == 2
+    assert load_agent_config(str(tmp_path / "config.yaml"), []).policy.base == str(base)
+
+
 def test_what_cannot_be_shown_is_refused(base: Path, tmp_path: Path) -> None:
     tasks = Letters.make_tasks(12, 0)
     with pytest.raises(ConfigError, match=r"warm_start.tasks=12 leaves none of 12 training tasks"):
-        split(tasks, WarmStartConfig(tasks=12))
+        split_tasks(tasks, WarmStartConfig(tasks=12))
     hidden = [replace(task, graded=k < 3) for k, task in enumerate(tasks)]
-    assert [t.id for t in split(hidden, WarmStartConfig(tasks=2))[1]] == ["train-0-1", "train-0-2"]  # no hidden label
+    assert [t.id for t in split_tasks(hidden, WarmStartConfig(tasks=2))[1]] == [
+        "train-0-1",
+        "train-0-2",
+    ]  # no hidden label
     with pytest.raises(ConfigError, match=r"shows answers, and 3 of 12 training tasks have one"):
-        split(hidden, WarmStartConfig(tasks=4))
+        split_tasks(hidden, WarmStartConfig(tasks=4))
     twice = [replace(task, id=f"{task.id}#2", question_id=task.id) for task in tasks] + [
         replace(task, question_id=task.id) for task in tasks
     ]
-    played, shown = split(twice, WarmStartConfig(tasks=3))
+    played, shown = split_tasks(twice, WarmStartConfig(tasks=3))
     assert len(played) == 18 and not {t.question_id for t in played} & {t.question_id for t in shown}
     with pytest.raises(RRMError, match=r"set warm_start.learning_rate lower"):
         probe_config(config(base, tmp_path / "far", warm_start=SHOWN | {"learning_rate": 1e30}))
