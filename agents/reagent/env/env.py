@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, Protocol
 from reagent.env.graders import REFERENCE_GRADERS, Grader, exact_match, f1
 from reagent.env.parsers import MalformedCall, ParsedTurn, Parser, family_of, make_parser
 from reagent.env.parsers.base import made_up_at
-from reagent.env.parsers.near_calls import example_call, near_call
+from reagent.env.parsers.near_calls import example_call, near_call, tool_meant
 from reagent.env.rewards import RewardWeights, Verdict, as_weights
 from reagent.env.task import Task
 from reagent.env.tool import EMPTY, HOW, Tool, ToolResult, by_name, declared_tools, undeclared_tools
@@ -308,7 +308,12 @@ class ToolEnv:
             near = near_call(turn.answer, self.tools)
             before = turn.content.rpartition(turn.answer)[0].rstrip().removesuffix("Answer:").rstrip()
             return turn if near is None else replace(turn, content=before, calls=[near], answer=None)
-        calls = [(isinstance(c, MalformedCall) and near_call(c.text, self.tools)) or c for c in turn.calls]
+        calls: list[ToolCall | MalformedCall] = [
+            (near_call(call.text, self.tools) or call)
+            if isinstance(call, MalformedCall)
+            else call.model_copy(update={"name": tool_meant(call.name, self._tools)})
+            for call in turn.calls
+        ]
         return replace(turn, calls=calls)
 
     def _example(self, outcome: _Outcome) -> str:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reagent.env.env import ToolEnv
 from reagent.env.parsers import PARSERS, MalformedCall, ParsedTurn, family_of, make_parser
-from reagent.env.parsers.near_calls import example_call, near_call
+from reagent.env.parsers.near_calls import example_call, near_call, tool_meant
 from reagent.env.task import Task
 from reagent.env.tool import tool
 from rrm.data.trajectory import ToolCall, Trajectory
@@ -456,6 +456,7 @@ NEAR_TOOLS = [calculator.schema, rename.schema]
         '{"calculator": {"expression": "2*3"}}',
         '{"name": "calculator", "arguments": {"expression": "2*3"}',
         'calculator("2*3")',
+        'calculator("2*3");',
         "```python\ncalculator(expression='2*3')\n```",
     ],
 )
@@ -565,6 +566,16 @@ def test_a_wrong_name_and_wrong_arguments_are_said_with_a_correct_call() -> None
     ):
         observation, _ = played(text)
         assert observation.startswith(f"Error: {reason}") and observation.endswith(example), observation
+
+
+def test_a_name_that_holds_one_tools_name_is_that_tool() -> None:
+    for name in ("calculator(expression)", "The `calculator` tool.", 'calculator("2")'):
+        assert (
+            played(f'Action: {name}\nAction Input: {{"expression": "2"}}', parser="react")[0] == "Observation: 2 to 2"
+        )
+    assert tool_meant("add or mul", ["add", "mul"]) == "add or mul"
+    assert tool_meant("calculators", ["calculator"]) == "calculators"
+    assert tool_meant("web.search", ["search", "web.search"]) == "web.search"
 
 
 def test_a_call_in_place_of_the_answer_is_a_call() -> None:

@@ -6,7 +6,7 @@ text is a call where it names an existing tool and holds nothing else."""
 import ast
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rrm.data.trajectory import ToolCall
@@ -22,10 +22,16 @@ _SAMPLES: dict[str, Any] = {"string": "text", "integer": 1, "number": 1.5, "bool
 
 def near_call(text: str, tools: Sequence[Mapping[str, Any]]) -> ToolCall | None:
     """The one call that a text is, or None. `tools`: schemas; only a call of one of them is read."""
-    body = _WRAPPING.sub("", text).strip() if len(text) <= LONGEST else ""
+    body = _WRAPPING.sub("", text).strip().removesuffix(";") if len(text) <= LONGEST else ""
     parameters = {t["function"]["name"]: list(t["function"].get("parameters", {}).get("properties", {})) for t in tools}
     value = _value(body) if body.startswith("{") else None
     return _from_object(value, parameters) if isinstance(value, dict) else _from_python(body, parameters)
+
+
+def tool_meant(name: str, tools: Collection[str]) -> str:
+    """The one tool whose name stands as a word in `name` (`count(word)`, "the `count` tool"); else `name` itself."""
+    meant = [tool for tool in tools if re.search(rf"(?<![\w.-]){re.escape(tool)}(?![\w.-])", name[:SHORT])]
+    return meant[0] if name not in tools and len(meant) == 1 else name
 
 
 def _value(body: str) -> Any:
