@@ -187,8 +187,8 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "policy").symlink_to(lab_policy_folder())
     (folder / "transcripts").symlink_to(ROOT / "examples" / "transcripts")
     (folder / "traces.jsonl").symlink_to(ROOT / "tests" / "rrm" / "readers" / "samples" / "otel_otlp.jsonl")
-    (guess,) = [b for b in blocks_of(ROOT / "docs" / "mdp.md") if b.notes.get("file") == "my_env.py"]
-    (folder / "my_env.py").write_text(guess.text, encoding="utf-8")
+    (environment,) = [b for b in blocks_of(ROOT / "docs" / "your-environment.md") if b.notes.get("file") == "my_env.py"]
+    (folder / "my_env.py").write_text(environment.text, encoding="utf-8")
     done = doc_commands.run(
         Command(["rrm", "score", "runs.jsonl", "--model", "judge", "--mode", "score", "-o", "scored.jsonl"]), folder
     )

@@ -28,7 +28,7 @@ from rrm.data.trajectory import ToolCall
 from rrm.errors import ConfigError
 
 NAMES = ("search", "calculator")
-GUIDE = Path(__file__).resolve().parents[3] / "docs" / "mdp.md"
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "your-environment.md"
 
 
 def solve(env: Any, task: Task) -> list[StepResult]:
@@ -285,29 +285,22 @@ def test_the_guides_environment_works_as_it_stands(tmp_path, monkeypatch: pytest
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
     factory, train, held_out = make_environment(
-        EnvironmentConfig(name="my_env:GuessEnv", train_tasks=3, eval_tasks=2, options={"max_turns": 20}), seed=0
+        EnvironmentConfig(name="my_env:Products", train_tasks=3, eval_tasks=2), seed=0
     )
     env = factory()
     assert isinstance(env, ToolEnv) and len(train) == 3 and len(held_out) == 2
 
-    async def bisect(task: Task) -> list[StepResult]:
+    async def play(task: Task) -> list[StepResult]:
         env.reset(task)
-        low, high, steps = 1, 100, []
-        while low < high:
-            middle = (low + high) // 2
-            call = f'<tool_call>{{"name": "larger_than", "arguments": {{"number": {middle}}}}}</tool_call>'
-            steps.append(await env.step(call))
-            low, high = (middle + 1, high) if steps[-1].observations[0]["content"] == "true" else (low, middle)
-        return [*steps, await env.step(f"Answer: {low}")]
+        a, b = re.findall(r"\d+", task.question)
+        called = await env.step(f'<tool_call>{{"name": "multiply", "arguments": {{"a": {a}, "b": {b}}}}}</tool_call>')
+        return [called, await env.step(f"Answer: {called.observations[0]['content']}")]
 
     for task in train:
-        steps = asyncio.run(bisect(task))
+        steps = asyncio.run(play(task))
         assert steps[-1].terminated and steps[-1].outcome_reward == 1.0
         # a call pays nothing by default: trivial ones earned 0.2
         assert sum(s.reward for s in steps) == pytest.approx(0.0)
-    env.reset(train[0])
-    step = asyncio.run(env.step('<tool_call>{"name": "larger_than", "arguments": {"number": 500}}</tool_call>'))
-    assert step.observations[0]["content"] == "Error: ask for a number between 1 and 100"
 
 
 def test_the_judges_terse_transcripts_use_the_environments_words() -> None:
