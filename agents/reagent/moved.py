@@ -7,7 +7,7 @@ ROOMS = {
     "reagent.feedback": "feedback.potentials>potential_shaping feedback.refine>second_attempt_prompt",
     "reagent.lab": "lab.drills>pretraining_rows lab.wanderers>faulty_agents",
     "reagent.rollout": "rollout.row>active_episode train.batch>batch",
-    "reagent.tasks": "env.registry>environments",
+    "reagent.tasks": "env.registry>environments tasks.reading>source_rows",
     "reagent.train": "feedback.build>build_feedback train.ahead>rollout_prefetcher train.best>best_policy train.checks>monitor_conditions train.dynamic>dynamic_sampling train.falls>drop_detector train.padding>padding_estimate train.shape>memory_model train.stopping>signals train.watch>judge_monitor feedback.check>check_feedback",
 }
 # fmt: on

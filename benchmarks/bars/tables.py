@@ -309,7 +309,7 @@ TESTS = (
     ("agents", "a plan counts what is there, and refuses what training would", "tests/reagent/train/test_plan.py"),
     ("agents", "templates and parsers of the families, token by token", "tests/reagent/rollout/test_templates.py tests/reagent/env/test_parsers.py"),
     ("agents", "whether trainings differ by more than noise", "tests/reagent/report/test_differences.py"),
-    ("agents", "metrics as the official scripts have them, loaders on the published formats: multi-hop questions", "tests/reagent/tasks/test_multihop.py tests/reagent/tasks/test_reading.py tests/reagent/tasks/test_official_values.py"),
+    ("agents", "metrics as the official scripts have them, loaders on the published formats: multi-hop questions", "tests/reagent/tasks/test_multihop.py tests/reagent/tasks/test_source_rows.py tests/reagent/tasks/test_official_values.py"),
     ("agents", "the same: GSM8K, MATH-500, AIME", "tests/reagent/tasks/test_math_tasks.py"),
     ("agents", "the same: BFCL multi-turn", "tests/reagent/tasks/test_bfcl.py"),
     ("agents", "the same: GAIA, WebWalkerQA, HLE, xbench-DeepSearch", "tests/reagent/tasks/test_judged.py"),

@@ -77,8 +77,8 @@ def quality(p_good: np.ndarray, bad: np.ndarray) -> dict[str, float]:
 
 def p_of(feedback: Feedback, step: int) -> float:
     """Give a judge's probability that a step, counted from 1, was good."""
-    known = [f.p_good for f in feedback.findings if f.step == step and f.p_good is not None]
-    return min(known) if known else float(verdicts_of(feedback).get(step, "good") == "good")
+    probabilities = [f.p_good for f in feedback.findings if f.step == step and f.p_good is not None]
+    return min(probabilities) if probabilities else float(verdicts_of(feedback).get(step, "good") == "good")
 
 
 def costs_of(rows: Sequence[Feedback]) -> tuple[str, np.ndarray]:
@@ -161,14 +161,16 @@ def read(runs: Path, labels: Path | None, small: Path, stronger: Path) -> tuple[
     pairs = zip(
         trajectories, *(match_rows(feedback_rows(path), trajectories, path) for path in (small, stronger)), strict=True
     )
-    kept = [
-        (of, first, second)
+    judged_runs = [
+        (labels_of_steps, first, second)
         for t, first, second in pairs
-        if first is not None and second is not None and (of := localisation.step_labels(t, matched.by_id.get(t.id, [])))
+        if first is not None
+        and second is not None
+        and (labels_of_steps := localisation.step_labels(t, matched.by_id.get(t.id, [])))
     ]
-    if not kept:
+    if not judged_runs:
         raise RRMError(f"no run of {runs} has step labels and a row of both judges")
-    return recorded(*map(list, zip(*kept, strict=True)))
+    return recorded(*map(list, zip(*judged_runs, strict=True)))
 
 
 def main() -> None:
@@ -181,12 +183,12 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path, default=record.RESULTS / "cascade.json")
     args = parser.parse_args()
     unit, runs = read(args.runs, args.labels, args.small, args.stronger)
-    found = study(runs, args.seed)
+    figures = study(runs, args.seed)
     about = {"rows": len(runs.cost), "steps": len(runs.bad), "bad_share": float(runs.bad.mean())}
     about |= {"cost": float(runs.cost.sum()), "cost_in": unit, "seed": args.seed, "draws": DRAWS}
     made = {"command": record.command("studies.cascade"), **record.made_with("numpy")}
-    record.write(args.out, {**about, **found, **made})
-    for name, parts in found["share_of_gain"].items():
+    record.write(args.out, {**about, **figures, **made})
+    for name, parts in figures["share_of_gain"].items():
         print(name, parts)
 
 

@@ -51,7 +51,9 @@ def words(train: Sequence[LabelledRun], runs: Sequence[LabelledRun]) -> np.ndarr
 
 def measured(scores: np.ndarray, truth: np.ndarray, draws: int) -> dict[str, Any]:
     """Coverage and width of one judge on one source."""
-    found: dict[str, Any] = {"auroc": float(roc_auc_score(truth, np.nan_to_num(scores, nan=float(np.nanmean(scores)))))}
+    study_record: dict[str, Any] = {
+        "auroc": float(roc_auc_score(truth, np.nan_to_num(scores, nan=float(np.nanmean(scores)))))
+    }
     order = list(np.argsort(np.nan_to_num(scores, nan=0.5)))
     for n in LABELS:
         chances = chances_of(scores, n)
@@ -71,11 +73,11 @@ def measured(scores: np.ndarray, truth: np.ndarray, draws: int) -> dict[str, Any
                 )
             )
         covered, width, covered_alone, width_alone = np.mean(rows, axis=0)
-        found[str(n)] = {
+        study_record[str(n)] = {
             "coverage": float(covered), "width": float(width), "coverage_alone": float(covered_alone),
             "width_alone": float(width_alone), "width_ratio": float(width / width_alone),
         }  # fmt: skip
-    return found
+    return study_record
 
 
 def main() -> None:
@@ -101,13 +103,13 @@ def main() -> None:
         for name, scores in (("small", small), ("words", words(train, runs)), ("none", np.full(len(runs), 0.5))):
             sources[source][name] = measured(scores, truth, args.draws)
             print(source, name, sources[source][name], flush=True)
-    found = {
+    study_record = {
         "sources": sources,
         "draws": args.draws,
         "command": record.command("studies.label_estimates"),
         "commit": record.commit(),
     }
-    record.write(record.RESULTS / "label_estimates.json", found | record.made_with("torch", "scikit-learn"))
+    record.write(record.RESULTS / "label_estimates.json", study_record | record.made_with("torch", "scikit-learn"))
 
 
 if __name__ == "__main__":

@@ -63,9 +63,9 @@ def drawn(everything: Sequence[LabelledRun], source: str, known: Sequence[str]) 
 
 
 def all_runs() -> dict[str, list[LabelledRun]]:
-    known = AgentRRM.from_pretrained().settings.training_questions
+    training_questions = AgentRRM.from_pretrained().settings.training_questions
     everything = load()
-    return {source: drawn(everything, source, known) for source in SOURCES}
+    return {source: drawn(everything, source, training_questions) for source in SOURCES}
 
 
 def draw(state: Path) -> None:

@@ -38,5 +38,5 @@ class NoisySearch(SearchEnv):
     @staticmethod
     def make_tasks(n: int, seed: int, *, hops: int | Sequence[int] = (1, 2, 3, 4), split: str = "train") -> list[Task]:
         """Those of `SearchEnv`; training tasks are marked."""
-        found = SearchEnv.make_tasks(n, seed, hops=hops, split=split)
-        return [replace(task, meta={**task.meta, "noisy": split == "train"}) for task in found]
+        tasks = SearchEnv.make_tasks(n, seed, hops=hops, split=split)
+        return [replace(task, meta={**task.meta, "noisy": split == "train"}) for task in tasks]

@@ -8,7 +8,7 @@ All runs begin from one warm start of 84 answers, whose gate (`reagent probe`) s
 are HotpotQA's (2wiki's in part), held out are --held-out of 2Wiki, whose supporting passages were found by their titles: those named in the
 question, and those named in these. After every 20 updates 200 of them are asked, before the first and after the last all.
 
-Written down before the runs. Gate: greedy 0.41, sampled 0.40, best of eight 0.61, live groups 0.60 (issue), and of the author of this module
+Written down before the runs. Gate: greedy 0.41, sampled 0.40, best of eight 0.61, live groups 0.60 (issue); guess of this module's author
 0.35, 0.32, 0.58, 0.65: HotpotQA's passages are longer and 2Wiki's chains incomplete. Gain of `grpo` over its start after 80 updates, greedy
 +0.06 and sampled +0.10; of `control` 0.00 ± 0.02; `rft` half of `grpo`'s. The bar: every seed of `grpo` above every control, gain ≥ 0.06 with
 its interval over questions above 0.
@@ -33,8 +33,8 @@ from benchmarks import record
 from benchmarks.studies.study import ROOT, begin, call, lines, run_all, train_once, two_way_interval
 from reagent.env.task import write_tasks
 from reagent.tasks.environments import make_tasks
-from reagent.tasks.gold_passages import PASSAGE_CHARS
-from reagent.tasks.reading import read_rows
+from reagent.tasks.reading_comprehension import PASSAGE_CHARS
+from reagent.tasks.source_rows import read_rows
 from reagent.train.config import load_agent_config
 from reagent.train.probe import probe_config
 from reagent.train.warm_start import split_tasks
@@ -48,7 +48,7 @@ from rrm.data.trajectory import write_jsonl
 DATA = ROOT.parent / "shared" / "data" / "qa"
 ARMS: dict[str, tuple[str, ...]] = {"grpo": (), "control": ("feedback.mode=shuffled",), "rft": ("algorithm=rft",)}
 COMMON = ("place of birth", "place of death", "date of birth", "date of death")  # titles that questions name in passing
-DISTRACTORS, GOLD, TITLE_WORDS, BETWEEN = 2, 4, 10, 200
+DISTRACTORS, GOLD, TITLE_WORDS, EVAL_QUESTIONS = 2, 4, 10, 200
 CURVE = (
     "update",
     "episode/reward",
@@ -66,7 +66,7 @@ def words(text: str) -> list[str]:
     return re.sub(r"\W", " ", text.lower()).split()
 
 
-def named(text: str, titles: dict[str, int]) -> list[int]:
+def titled_passages(text: str, titles: dict[str, int]) -> list[int]:
     """Passages whose whole title stands in a text, longer titles first where they overlap."""
     split_text, places = words(text), dict[int, int]()
     for size, start in itertools.product(range(TITLE_WORDS, 0, -1), range(len(words(text)))):
@@ -81,8 +81,10 @@ def two_wiki(folder: Path) -> list[Row]:
     corpus, rows = [row.data for row in read_rows(folder / "corpus_6119.json.gz")], []
     titles = {title: i for i, p in enumerate(corpus) if (title := " ".join(words(p["title"]))) not in COMMON}
     for asked in (row.data for row in read_rows(folder / "dev_questions_touching_corpus.json.gz")):
-        first = named(asked["question"], titles)
-        gold = list(dict.fromkeys([*first, *(j for i in first for j in named(corpus[i]["text"], titles))]))[:GOLD]
+        first = titled_passages(asked["question"], titles)
+        gold = list(dict.fromkeys([*first, *(j for i in first for j in titled_passages(corpus[i]["text"], titles))]))[
+            :GOLD
+        ]
         texts = squad_normalise(" ".join(f"{corpus[i]['title']}: {corpus[i]['text']}"[:PASSAGE_CHARS] for i in gold))
         answer = squad_normalise(asked["answer"])
         if not (len(gold) > 1 if answer in ("yes", "no") else f" {answer} " in f" {texts} "):
@@ -105,17 +107,17 @@ def prepare(data: Path, runs: Path, base: str, held_out: int, overrides: Sequenc
     wiki = sorted(two_wiki(data / "2wiki"), key=lambda row: derive_seed("held out", row["_id"]))
     files = ("train_500_distractor", "hipporag_hotpotqa_train_100")
     hotpot = [row.data for name in files for row in read_rows(data / "hotpotqa" / f"{name}.json.gz")]
-    everyones = [*hotpot, *wiki[held_out:]]
-    for name, rows in (("questions", everyones), ("held_out", wiki[:held_out])):
+    playable = [*hotpot, *wiki[held_out:]]
+    for name, rows in (("questions", playable), ("held_out", wiki[:held_out])):
         write_lines(runs / f"{name}.jsonl", (json.dumps(row) for row in rows))
     own = [
-        f"environment.eval.path={runs / 'held_out.jsonl'}", f"environment.eval_tasks={BETWEEN}", f"policy.base={base}",
-        f"environment.train.path={runs / 'questions.jsonl'}", f"environment.train_tasks={len(everyones)}",
+        f"environment.eval.path={runs / 'held_out.jsonl'}", f"environment.eval_tasks={EVAL_QUESTIONS}", f"policy.base={base}",
+        f"environment.train.path={runs / 'questions.jsonl'}", f"environment.train_tasks={len(playable)}",
         f"output_dir={runs / 'start'}", *overrides,
     ]  # fmt: skip
     start = load_agent_config("reading", own)
-    found, episodes = probe_config(start)
-    (runs / "start" / "probe.json").write_text(json.dumps(found.figures(), indent=1))
+    gate, episodes = probe_config(start)
+    (runs / "start" / "probe.json").write_text(json.dumps(gate.figures(), indent=1))
     write_jsonl(runs / "start" / "transcripts.jsonl", (e.trajectory for e in episodes))
     tasks = make_tasks("reading", start.environment.train_tasks, start.seed, **start.environment.train)
     count = write_tasks(runs / "train.jsonl", split_tasks(tasks, start.warm_start)[0])
@@ -143,15 +145,15 @@ def run(config: Path, runs: Path, arm: str, seed: int, updates: int, held_out: i
 
 
 def answers(folder: Path) -> dict[str, dict[str, float]]:
-    """Successes by question of `asked`; a way that is not done is left out."""
+    """Successes by question of `ask`; a way that is not done is left out."""
     ways = {name: folder / f"{name}.json" for name in ("greedy", "sampled")}
     return {name: json.loads(path.read_text())["by_task"] for name, path in ways.items() if path.is_file()}
 
 
-def described(folder: Path, start: dict[str, dict[str, float]]) -> Row:
+def run_record(folder: Path, start: dict[str, dict[str, float]]) -> Row:
     """A run as the record keeps it, also of one that is not done."""
     begun = json.loads(folder.with_suffix(".begun.json").read_text())
-    begun["options"] = begun["options"][:-1]  # without the folder
+    begun["options"] = [option for option in begun["options"] if not option.startswith("output_dir=")]
     metrics, evals = lines(folder / "metrics.jsonl"), folder / "eval.jsonl"
     rows = lines(evals) if evals.is_file() else []
     between = [[row["update"], row["success"]["value"], row["sampled_success"]["value"]] for row in rows]
@@ -159,25 +161,25 @@ def described(folder: Path, start: dict[str, dict[str, float]]) -> Row:
     digits = {way: "".join(f"{values[task]:.0f}" for task in start[way]) for way, values in asked_after.items()}
     tokens = round(sum(row["time/rollout_tokens_per_s"] * row["time/rollout_busy_s"] for row in metrics))
     curve = [[None if row.get(key) is None else round(row[key], 5) for key in CURVE] for row in metrics]
-    of = {"seed": int(folder.name[4:]), "done": (folder / "done.json").is_file(), **begun, "tokens": tokens}
-    return of | {"between": between, "answers": digits, "curve": curve}
+    figures = {"seed": int(folder.name[4:]), "done": (folder / "done.json").is_file(), **begun, "tokens": tokens}
+    return figures | {"between": between, "answers": digits, "curve": curve}
 
 
 def gains(arms: dict[str, list[Row]], start: dict[str, dict[str, float]]) -> Row:
     """By way of asking: each arm less the start, and less the mean control; intervals over seeds and questions."""
-    found: Row = {}
+    by_way: Row = {}
     for way, before in start.items():
         at_start = np.array([*before.values()])
         tables: dict[str, np.ndarray] = {}
         for arm, made in arms.items():
             tables[arm] = np.array([[*map(int, run["answers"][way])] for run in made if way in run["answers"]])
-        found[way] = {"start": float(at_start.mean())}
+        by_way[way] = {"start": float(at_start.mean())}
         for arm, table in tables.items():
             if len(table):
-                found[way][arm] = {"success": table.mean(1).tolist(), "less_start": two_way_interval(table - at_start)}
+                by_way[way][arm] = {"success": table.mean(1).tolist(), "less_start": two_way_interval(table - at_start)}
             if len(table) and arm != "control" and len(tables["control"]):
-                found[way][arm]["less_control"] = two_way_interval(table - tables["control"].mean(0))
-    return found
+                by_way[way][arm]["less_control"] = two_way_interval(table - tables["control"].mean(0))
+    return by_way
 
 
 def collect(runs: Path, arms: Iterable[str]) -> Row:
@@ -185,8 +187,8 @@ def collect(runs: Path, arms: Iterable[str]) -> Row:
     made: dict[str, list[Row]] = {}
     for arm in arms:
         folders = [f for f in sorted((runs / arm).glob("seed[0-9]*")) if (f / "metrics.jsonl").is_file()]
-        made[arm] = [described(folder, start) for folder in folders]
-    seconds = [row[-1] for rows in made.values() for one in rows for row in one["curve"]]
+        made[arm] = [run_record(folder, start) for folder in folders]
+    seconds = [row[-1] for runs_of_arm in made.values() for each in runs_of_arm for row in each["curve"]]
     questions = {name: len(lines(runs / f"{name}.jsonl")) for name in ("questions", "train", "held_out")}
     gate = json.loads((runs / "start" / "probe.json").read_text())
     facts = {"gate": gate, "questions": questions, "seconds_an_update": statistics.median(seconds) if seconds else None}

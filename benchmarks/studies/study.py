@@ -38,9 +38,11 @@ def begin(runs: Path, **facts: Any) -> None:
         runs.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(facts) + "\n")
         return
-    kept = json.loads(path.read_text())
-    if kept != facts:
-        raise SystemExit(f"{runs} holds runs made with {kept}, these would be made with {facts}: choose another --runs")
+    begun_with = json.loads(path.read_text())
+    if begun_with != facts:
+        raise SystemExit(
+            f"{runs} holds runs made with {begun_with}, these would be made with {facts}: choose another --runs"
+        )
 
 
 def frozen_judge(runs: Path, judge: str, name: str = "judge") -> str:
@@ -97,18 +99,18 @@ def train_once(
     begun = folder.with_suffix(".begun.json")
     folder.parent.mkdir(parents=True, exist_ok=True)
     before = json.loads(begun.read_text()) if begun.is_file() else {}
-    kept = {"seconds": 0.0, "options": options, "commits": []} | before
-    if (was := kept["options"]) != options:
+    progress = {"seconds": 0.0, "options": options, "commits": []} | before
+    if (was := progress["options"]) != options:
         raise SystemExit(f"{folder} was begun with {was}, not {options}: move it away, or choose another --runs")
-    kept["commits"].append(commit := record.commit())
+    progress["commits"].append(commit := record.commit())
     start = time.monotonic()
-    begun.write_text(json.dumps(kept) + "\n")  # also of one that is killed
+    begun.write_text(json.dumps(progress) + "\n")  # also of one that is killed
     try:
         call([*arguments, *options], log, module)
     finally:
-        kept["seconds"] += time.monotonic() - start
-        begun.write_text(json.dumps(kept) + "\n")
-    (folder / "done.json").write_text(json.dumps(kept | {"commit": commit}) + "\n")
+        progress["seconds"] += time.monotonic() - start
+        begun.write_text(json.dumps(progress) + "\n")
+    (folder / "done.json").write_text(json.dumps(progress | {"commit": commit}) + "\n")
 
 
 def run_all(jobs: Sequence[Job], parallel: int) -> None:
@@ -149,8 +151,8 @@ def two_way_interval(
         within: what the mean can be; of shares (0, 1), of their differences as by default.
     """
     draws = _draws(*table.shape, seed, resamples)
-    found = _widened(draws, lambda seeds: ((seeds @ table) * draws.tasks).sum(axis=1))
-    low, high = np.clip(found, *within)
+    interval = _widened(draws, lambda seeds: ((seeds @ table) * draws.tasks).sum(axis=1))
+    low, high = np.clip(interval, *within)
     return {"value": float(table.mean()), "low": float(low), "high": float(high)}
 
 

@@ -102,9 +102,9 @@ def done(path: Path) -> list[Row]:
     """An arm's rows so far; a last line that was cut off is made again."""
     if not path.is_file():
         return []
-    whole = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
-    path.write_text("".join(whole))
-    return [json.loads(line) for line in whole]
+    complete_lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    path.write_text("".join(complete_lines))
+    return [json.loads(line) for line in complete_lines]
 
 
 def restore(runs: Path, record_of: dict[str, Any] | None, weights: str, dtype: str) -> None:
@@ -123,21 +123,21 @@ def figures(arms: dict[str, list[Row]]) -> dict[str, Any]:
     shared = set.intersection(*({row["id"] for row in rows} for rows in arms.values()))
     by_arm = {arm: {row["id"]: row for row in rows if row["id"] in shared} for arm, rows in arms.items()}
     ids = sorted(shared)
-    found: dict[str, Any] = {"questions": len(ids)}
+    study_record: dict[str, Any] = {"questions": len(ids)}
     for arm, rows in by_arm.items():
         chosen = [rows[i] for i in ids]
-        found[arm] = {
+        study_record[arm] = {
             "success": mean_interval([row["success"] for row in chosen], len(ids), seed=0),
             "tokens": sum(row["tokens"] for row in chosen) / max(1, len(ids)),
             "cut": sum(row["cut"] for row in chosen) / max(1, len(ids)),
         }
         if arm != "plain":
             differences = [rows[i]["success"] - by_arm["plain"][i]["success"] for i in ids]
-            found[arm]["against_plain"] = mean_interval(differences, len(ids), seed=0)
-            found[arm]["statuses"] = dict(Counter(row["status"] for row in chosen))
-            found[arm]["malformed_episodes"] = sum(row["malformed"] > 0 for row in chosen) / max(1, len(ids))
-            found[arm]["turns"] = sum(row["turns"] for row in chosen) / max(1, len(ids))
-    return found
+            study_record[arm]["against_plain"] = mean_interval(differences, len(ids), seed=0)
+            study_record[arm]["statuses"] = dict(Counter(row["status"] for row in chosen))
+            study_record[arm]["malformed_episodes"] = sum(row["malformed"] > 0 for row in chosen) / max(1, len(ids))
+            study_record[arm]["turns"] = sum(row["turns"] for row in chosen) / max(1, len(ids))
+    return study_record
 
 
 def main() -> None:
@@ -187,19 +187,19 @@ def main() -> None:
     for player in players:
         close(player.engine)
     arms = {arm: done(runs / f"{arm}.jsonl") for arm in answer}
-    found = figures(arms)
-    found |= {
+    study_record = figures(arms)
+    study_record |= {
         "columns": COLUMNS,
         "rows": {arm: [[row.get(name) for name in COLUMNS] for row in rows] for arm, rows in arms.items()},
     }
-    found |= {"model": Path(args.model).name, "weights": hashed, "dtype": args.dtype, "seconds": seconds}
-    found |= {
+    study_record |= {"model": Path(args.model).name, "weights": hashed, "dtype": args.dtype, "seconds": seconds}
+    study_record |= {
         "command": record.command("studies.zero_shot"),
         "commits": sorted(commits),
         **record.made_with("torch", "transformers"),
     }
-    record.write(target, found)
-    print(json.dumps({name: value for name, value in found.items() if name != "rows"}, indent=1))
+    record.write(target, study_record)
+    print(json.dumps({name: value for name, value in study_record.items() if name != "rows"}, indent=1))
 
 
 if __name__ == "__main__":

@@ -18,17 +18,6 @@ SCORES: dict[Outcome, float] = {"good": 1.0, "bad": 0.0}
 RULES = 2
 """Version of `changed` in a journal's lines; by version 1 (none named) a category kept the verdict."""
 MOST_CHARS = 4000
-CATEGORIES = (
-    "repeated action",
-    "ignored error",
-    "malformed call",
-    "wrong tool",
-    "wrong reasoning",
-    "unsupported claim",
-    "result not used",
-    "gave up",
-    "unsafe",
-)
 
 
 class StepSaid(BaseModel):

@@ -48,8 +48,8 @@ COMMANDS = (
 )
 GROUPS = ("criteria",)  # commands with commands of their own
 # commands whose stopped runs go on when repeated
-CONTINUES = ("score", "failures", "rank", "annotate", "train", "eval", "calibrate")
-PLANS = ("--plan", "--dry-run")  # options with which these do nothing that could go on
+CONTINUES = ("score", "failures", "rank", "annotate", "label", "train", "eval", "calibrate")
+KEEP_NOTHING = ("--plan", "--dry-run", "--agreement")  # options with which these do nothing that could go on
 INTERRUPTED = 130  # exit code after Ctrl-C; typer turns a KeyboardInterrupt into it without a word
 TERMINATED = 143  # exit code after SIGTERM, also of a training that took it where its state was complete
 STOPPED = 4  # exit code of a run that a limit of money ended
@@ -164,7 +164,11 @@ def _flush() -> None:
 
 def _way_on(arguments: Sequence[str], continues: Sequence[str]) -> str:
     """Say how to go on with a stopped command."""
-    keeps = bool(arguments) and arguments[0] in continues and not any(a.partition("=")[0] in PLANS for a in arguments)
+    keeps = (
+        bool(arguments)
+        and arguments[0] in continues
+        and not any(a.partition("=")[0] in KEEP_NOTHING for a in arguments)
+    )
     return "run the same command again to continue" if keeps else "the same command begins anew"
 
 

@@ -10,13 +10,13 @@ import typer
 
 from rrm.cli import finish
 from rrm.cli.reading import OUTCOME, counting, mapping_of, refuse_missing
-from rrm.cli.tables import print_table
-from rrm.errors import ReadError
+from rrm.cli.tables import for_people, print_table
+from rrm.errors import ReadError, RRMError
 
 if TYPE_CHECKING:
     from rrm.readers.check import DataReport
 
-SHOWN = 20  # files whose formats the table names; the line of JSON has more
+SHOWN = 20  # files whose formats the table names; the JSON has more
 NO_RESULTS = (
     "a judge then cannot tell whether a call worked. Log what each call returned as a message of role tool with its tool_call_id, right "
     "behind the call, or name the log's format (--format)"
@@ -34,7 +34,7 @@ def command(
     """Report duplicates, label balance, lengths, questions per split and leaks.
 
     Exit code 1 when something crosses from one split into another, when outcomes were read from a field that is not on
-    [0, 1] in other rows, or when lines cannot be read.
+    [0, 1] in other rows, or when lines cannot be read; 2 when none can.
     """
     from rrm.data.splits import load_split
     from rrm.readers import read
@@ -53,11 +53,14 @@ def command(
     listed = load_split(split, parts=()) if split is not None else None
     rows = read(data, format=format, mapping=mapping_of(map), outcome=outcome, on_error=on_error)
     report = check(counting(rows, "checking"), listed)
-    for table in tables(report, failed, errors):
-        print_table(table)
-    finish(
-        dataclasses.asdict(report) | dataclasses.asdict(report.files) | {"leaks": report.leaks, "unreadable": failed}
-    )
+    if for_people():
+        for table in tables(report, failed, errors):
+            print_table(table)
+    else:
+        figures = dataclasses.asdict(report) | dataclasses.asdict(report.files)
+        finish(figures | {"leaks": report.leaks, "unreadable": failed})
+    if not report.rows:
+        raise RRMError("no transcript could be read" + (f": {errors[0]}" if errors else ""))
     if failed or report.leaks or report.other_scale_complaint:
         raise typer.Exit(1)
 

@@ -34,8 +34,8 @@ def command(
 ) -> None:
     """Estimate the share of runs that succeeded, and the share with each kind of mistake, with 95 % intervals.
 
-    The judge's scores of all runs and the labels of a few are put together (prediction-powered inference), so that the interval holds whatever the judge is
-    worth, and is narrower than by labels alone where it knows something. Labels must be of runs drawn at random, or by rrm label --choose.
+    The judge's scores of all runs and the labels of a few are put together (prediction-powered inference). The interval holds even for a bad judge; a good one
+    narrows it. Labels must be of runs drawn at random, or by rrm label --choose.
     """
     finish(estimates_of(scored, labels, chosen, by), ())
 

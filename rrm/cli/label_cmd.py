@@ -15,11 +15,12 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from rrm.annotate.label import CATEGORIES, Ask
+from rrm.annotate.label import Ask
 from rrm.cli import finish
 from rrm.cli.paths import ready_outputs
 from rrm.cli.reading import ErrorLog, counting, mapping_of, read_inputs, refuse_missing, refuse_overlap
 from rrm.cli.tables import figure_text, print_table
+from rrm.data.mistakes import MISTAKE_KINDS
 from rrm.data.output import file_when_whole
 from rrm.errors import ConfigError, RRMError
 from rrm.readers.base import printable
@@ -48,7 +49,7 @@ def command(
     rater: str | None = typer.Option(None, metavar="NAME", help="Who labels. Default: your login name."),
     ask: str = typer.Option("outcome", metavar="outcome|steps|both", help="What makes a transcript done."),
     categories: str | None = typer.Option(
-        None, metavar="A,B,…", help=f"What may be wrong with a step. Default: {', '.join(CATEGORIES)}."
+        None, metavar="A,B,…", help=f"What may be wrong with a step. Default: {', '.join(MISTAKE_KINDS)}."
     ),
     shuffle: int | None = typer.Option(None, metavar="SEED", help="Show the transcripts in a drawn order."),
     choose: int | None = typer.Option(
@@ -231,7 +232,7 @@ def ask_of(word: str) -> Ask:
 def categories_of(listed: str | None) -> tuple[str, ...]:
     """Parse `--categories`; raises `ConfigError` for none, or more than there are keys."""
     if listed is None:
-        return CATEGORIES
+        return MISTAKE_KINDS
     names = tuple(dict.fromkeys(" ".join(name.split()) for name in listed.split(",") if name.strip()))
     if not 1 <= len(names) <= MOST_CATEGORIES:
         raise ConfigError(f"--categories names {len(names)}: between 1 and {MOST_CATEGORIES}, a comma between them")

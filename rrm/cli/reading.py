@@ -47,9 +47,7 @@ def refuse_overlap(inputs: Iterable[str], path: Path) -> None:
     """Raise `ConfigError` where an output is, or lies inside, an input (`-` is standard input)."""
     for name in inputs:
         if name != "-" and path.resolve().is_relative_to(Path(name).resolve()):
-            raise ConfigError(
-                f"{path} lies in the input {name}: it would be written over, or read as one of the inputs; choose another place"
-            )
+            raise ConfigError(f"{path} lies in the input {name}: it is also an input; choose another place")
 
 
 def check_paths(inputs: list[str], output: Path | None, html: Path | None) -> None:
@@ -127,7 +125,8 @@ class ErrorLog:
 
     def __init__(self, output: Path | None) -> None:
         self.path = None if output is None else errors_path(output)
-        self.count, self._of_lines = 0, False
+        self.count = 0
+        self._units: set[str] = set()  # line, file, folder: what could not be read
         self._file: IO[str] | None = None
         self._held = ExitStack()
         # reason without `_DIFFERS` → the first error and how many; of `KINDS` kinds
@@ -154,8 +153,8 @@ class ErrorLog:
 
     @property
     def what(self) -> str:
-        """`3 lines`, or `1 file` where none is of a line."""
-        name = "line" if self._of_lines else "file"
+        """`3 lines`; `1 file` or `1 folder` where none is of a line."""
+        name = "line" if "line" in self._units else "folder" if self._units == {"folder"} else "file"
         return f"{self.count} {name}{'' if self.count == 1 else 's'}"
 
     @property
@@ -165,7 +164,7 @@ class ErrorLog:
     def add(self, error: ReadError) -> None:
         """Count and record one line."""
         self.count += 1
-        self._of_lines |= error.line is not None
+        self._units.add("line" if error.line is not None else "folder" if Path(error.path).is_dir() else "file")
         if self.path is None:
             log.warning("%s", error)
             return

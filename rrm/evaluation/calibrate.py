@@ -46,7 +46,13 @@ from rrm.judge.calibration import PRIOR_LABELS, Calibration, Isotonic, check_eno
 from rrm.judge.card import CALIBRATION, calibrated_section, served_card, with_section
 from rrm.judge.domain import FILE as DOMAIN
 from rrm.judge.domain import widened
-from rrm.judge.judge_dir import CALIBRATED, JudgeSettings, calibrated_questions, load_settings
+from rrm.judge.judge_dir import (
+    CALIBRATION_RECORD,
+    CALIBRATION_SCORES,
+    JudgeSettings,
+    calibrated_questions,
+    load_settings,
+)
 from rrm.judge.prefixes import of_prefixes, of_unfinished, prefix_of
 from rrm.readers.base import printable
 from rrm.scoring.run import judge_into
@@ -410,8 +416,10 @@ def _write(judge: AgentRRM, folder: Path, record: dict[str, Any], scored: Scored
         judge.save_pretrained(building)
         if judge.domain is not None:
             judge.domain.save(building)
-        (building / CALIBRATED[0]).write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        with open(building / CALIBRATED[1], "w", encoding="ascii") as out:
+        (building / CALIBRATION_RECORD).write_text(
+            json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8"
+        )
+        with open(building / CALIBRATION_SCORES, "w", encoding="ascii") as out:
             for i, t in enumerate(scored.rows):
                 row = {"id": t.id, "digest": t.digest, "question": question_key(t), "label": scored.labels[i]}
                 row |= {

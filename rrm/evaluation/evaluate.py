@@ -56,7 +56,7 @@ def match_feedback(trajectories: Sequence[Trajectory], feedback: Sequence[Feedba
     if not any(matched):
         raise RRMError(
             f"none of {len(trajectories)} trajectories has feedback (ids like {[t.id for t in trajectories[:1]]} "
-            f"against {[f.id for f in feedback[:1]]}): was another file judged?"
+            f"against {[f.id for f in feedback[:1]]}): Did you score another file?"
         )
     return matched
 

@@ -75,9 +75,9 @@ def estimate(
     added = np.full(4, ADDED / 4 * unseen / n)
 
     def interval(middle: float, f: np.ndarray) -> tuple[float, float, float, float, float]:
-        known = np.concatenate([y, middle + np.array([-0.5, -0.5, 0.5, 0.5])])
+        extended_labels = np.concatenate([y, middle + np.array([-0.5, -0.5, 0.5, 0.5])])
         every = np.concatenate([weights, added]) / (1 + added.sum())
-        slope, value, variance = _regress(every, known, np.concatenate([f, np.zeros(4)]), spread)
+        slope, value, variance = _regress(every, extended_labels, np.concatenate([f, np.zeros(4)]), spread)
         error = math.sqrt(variance * n / (n - 1) * unseen)
         reach = float(student.ppf((1 + level) / 2, max(1, n + (0 if slope else 1)))) * error
         return (

@@ -312,5 +312,5 @@ def check_enough(y: np.ndarray, least: int = 10) -> None:
     """Raise TooFew for fewer than `least` (N,) labels in [0, 1], or one class only."""
     if len(y) < least or y.min() >= 0.5 or y.max() < 0.5:
         raise TooFew(
-            f"calibration needs at least {least} rows with both outcomes, got {len(y)} with mean {y.mean() if len(y) else 0:.2f}"
+            f"calibration needs at least {least} rows with successes and failures; there are {len(y)}, {int((y >= 0.5).sum())} of them successes"
         )

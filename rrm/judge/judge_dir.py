@@ -35,7 +35,8 @@ from rrm.prompt.rendering import PROMPT_VERSION, PROMPT_VERSIONS
 
 log = logging.getLogger(__name__)
 BLEND = ("blend", "default_blend")  # settings of older judges, which nothing reads
-CALIBRATED = ("calibration.json", "calibration.jsonl")  # by `rrm calibrate`: what was fitted, and the rows used
+# by `rrm calibrate`: what was fitted, and the scores of the rows used
+CALIBRATION_RECORD, CALIBRATION_SCORES = CALIBRATED = ("calibration.json", "calibration.jsonl")
 
 
 class JudgeSettings(BaseModel):
@@ -113,7 +114,7 @@ def _tell_of_blend(judge: str) -> None:
 
 def calibrated_questions(folder: Path | None) -> list[str]:
     """Read the `rrm.data.questions.question_key`s of a judge's calibration rows; ReadError if damaged."""
-    path = folder and folder / CALIBRATED[1]
+    path = folder and folder / CALIBRATION_SCORES
     if path is None or not path.is_file():
         return []
 

@@ -92,8 +92,8 @@ def _kind(step: CanonicalStep, before: _Context, changes: bool) -> MistakeKind:
         return "broken_instruction"
     if before.failed:
         return "ignored_error"
-    said = [plain_word(value) for value in values_in_step(replace(step, calls=(), answer=None))]
-    invents = any(value not in before.known for value in said)
+    stated_values = [plain_word(value) for value in values_in_step(replace(step, calls=(), answer=None))]
+    invents = any(value not in before.known for value in stated_values)
     if acts:
         new = sum(value not in before.known for value in in_call)
         if changes:

@@ -64,7 +64,7 @@ def _folder(folder: str) -> Iterator[str | ReadError]:
         say_left_out(folder, len(others), others)
     if not data and not closed:
         yield ReadError(
-            folder, None, f"no data files in this folder ({' '.join(DATA_SUFFIXES)}, or JSON by its first bytes)"
+            folder, None, f"this folder holds no transcripts ({' '.join(DATA_SUFFIXES)}, or JSON by its first bytes)"
         )
     yield from map(str, data)
 

@@ -197,8 +197,8 @@ def _with_places(path: Path) -> Iterator[tuple[int, Row]]:
 def sureness(feedback: Feedback) -> tuple[bool, int, float, float]:
     """Rank a row, least sure lowest: no score, most unsure steps, p_good (with a promise: or the score) nearest 0.5, lowest score."""
     unsure = sum(finding.verdict == "unsure" for finding in feedback.findings)
-    told = [*(f.p_good for f in feedback.findings), feedback.score if feedback.verdict else None]
-    nearest = min((abs(p - 0.5) for p in told if p is not None), default=0.5)
+    probabilities = [*(f.p_good for f in feedback.findings), feedback.score if feedback.verdict else None]
+    nearest = min((abs(p - 0.5) for p in probabilities if p is not None), default=0.5)
     return feedback.status == "scored", -unsure, nearest, feedback.score or 0.0
 
 

@@ -132,7 +132,7 @@ def estimates(
         chances: digest → chance to be labelled; labels of other runs are left out, and counted. None: all alike.
 
     Raises:
-        RRMError: no label is of one of these runs, or no group has two.
+        RRMError: no label matches a run, or no group has two.
     """
     groups: dict[str, list[ScoredRun]] = {}
     for run in runs:
@@ -142,16 +142,16 @@ def estimates(
     usable = labelled & here if chances is None else labelled & here & chances.keys()
     if not usable:
         raise RRMError(
-            "no label is of one of these runs: were other transcripts labelled, did they change since, or have several the id (a column `digest` tells them apart)?"
+            "No label matches a run: other or changed transcripts, or an id used twice (a column `digest` tells them apart)"
         )
-    wanted = usable if chances is None else here & chances.keys()
+    to_label = usable if chances is None else here & chances.keys()
     result: dict[str, Any] = {
         "runs": len(runs),
         "labels": len(usable),
         "labels_of_other_runs": len(labelled - here),
         "labels_not_chosen": len((labelled & here) - usable),
         "without_a_label": {
-            figure: len(wanted - figures[figure].keys()) for figure in (SUCCEEDED, BAD_STEP) if figure in figures
+            figure: len(to_label - figures[figure].keys()) for figure in (SUCCEEDED, BAD_STEP) if figure in figures
         },
         "without_a_score": sum(run.score is None for run in runs),
         "groups": {},

@@ -110,7 +110,7 @@ def match_rows(rows: MatchedRows[R], trajectories: Sequence[Trajectory], path: s
         id = next((id for id, _ in strays), None)
         raise RRMError(
             f"{path} holds {len(rows)} rows and none of these {len(trajectories)} transcripts (ids like {id!r} against "
-            f"{trajectories[0].id if trajectories else None!r}): was another file judged?"
+            f"{trajectories[0].id if trajectories else None!r}): Did you score another file?"
         )
     return matched
 
@@ -150,5 +150,5 @@ class ScoredRows:
         """Raise `RRMError` where there are rows, and no transcript had one."""
         if len(self.rows) and not self.used:
             raise RRMError(
-                f"{self.path} holds {len(self.rows)} rows and none of these transcripts: was another file judged?"
+                f"{self.path} holds {len(self.rows)} rows and none of these transcripts: Did you score another file?"
             )

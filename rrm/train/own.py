@@ -29,13 +29,13 @@ from rrm.evaluation.calibrate import WHAT_TO_DO, CalibrationRows, calibrate_judg
 from rrm.evaluation.evaluate import EvaluationReport, evaluate_feedback
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import PRIOR_LABELS
-from rrm.judge.judge_dir import CALIBRATED
+from rrm.judge.judge_dir import CALIBRATION_SCORES
 from rrm.train.prepare import load_data
 from rrm.train.run import train
 
 log = logging.getLogger(__name__)
-LEAST = 50  # labelled runs below which nothing is trained
-LEAST_QUESTIONS = 3  # likewise; two of them are held out
+MIN_LABELLED_TO_TRAIN = 50  # labelled runs below which nothing is trained
+MIN_QUESTIONS_TO_TRAIN = 3  # likewise; two of them are held out
 CHOSEN = "The judge was chosen by its AUROC on these same runs, so its figures are somewhat too high."
 RAW = "All runs are of one question: scores are raw, as maps cannot be measured on other questions."
 
@@ -71,48 +71,53 @@ def train_own(config: TrainConfig, against: Path | None = None) -> tuple[Evaluat
         raise ConfigError(f"{folder / 'judge'} is there already: name a new folder with -o")
     rivals = {} if against is None else {f"against:{against.name}": scores_in(against)}
     trajectories, raters = load_data(config)
-    candidates = {"calibrated": AgentRRM.from_pretrained(lora.init)}
-    labels = labelled_rows(trajectories, raters, candidates["calibrated"].settings, "steps")
+    base = AgentRRM.from_pretrained(lora.init)
+    candidates = {"calibrated": base}  # by the folder that each is calibrated into
+    labels = labelled_rows(trajectories, raters, base.settings, "steps")
     _common(labels, rivals)
-    held_out, why = labels, dict[str, str]()
+    calibration_rows, rejected = labels, dict[str, str]()  # all labels, unless some train a judge
     questions = len({question_of(t) for t in trajectories})
-    if len(labels.rows) < LEAST:
-        why["trained"] = f"{len(labels.rows)} labelled runs calibrate a judge; training one takes {LEAST}"
-    elif questions < LEAST_QUESTIONS:
-        why["trained"] = f"runs of {questions} question(s) calibrate a judge; training one takes {LEAST_QUESTIONS}"
+    if len(labels.rows) < MIN_LABELLED_TO_TRAIN:
+        rejected["trained"] = (
+            f"{len(labels.rows)} labelled runs calibrate a judge; training one takes {MIN_LABELLED_TO_TRAIN}"
+        )
+    elif questions < MIN_QUESTIONS_TO_TRAIN:
+        rejected["trained"] = (
+            f"runs of {questions} question(s) calibrate a judge; training one takes {MIN_QUESTIONS_TO_TRAIN}"
+        )
     else:
         train(config.model_copy(update={"output_dir": str(folder / "adapter")}))
         trained = AgentRRM.from_pretrained(str(folder / "adapter" / "judge"))
         try:
-            held_out = labelled_rows(trajectories, raters, trained.settings, "steps")
+            calibration_rows = labelled_rows(trajectories, raters, trained.settings, "steps")
             candidates["trained"] = trained
         except RRMError as error:
-            why["trained"] = f"of the held-out runs: {error}"
+            rejected["trained"] = f"of the held-out runs: {error}"
     for name, judge in candidates.items():
         try:
             if not (folder / name).exists():
-                calibrate_judge(judge, held_out, folder / name, mode="steps")
+                calibrate_judge(judge, calibration_rows, folder / name, mode="steps")
         except ConfigError:
             raise
         except RRMError as error:
-            why[name] = str(error)
-    usable = [name for name in candidates if name not in why]
+            rejected[name] = str(error)
+    usable = [name for name in candidates if name not in rejected]
     if not usable:
-        raise RRMError(f"no judge: {'; '.join(f'{name}: {reason}' for name, reason in why.items())}")
+        raise RRMError(f"no judge: {'; '.join(f'{name}: {reason}' for name, reason in rejected.items())}")
     scores = {name: scores_in(folder / name) for name in usable}
-    reports = {name: _measured(name, scores, labels, held_out, raters, folder) for name in usable}
+    reports = {name: _measured(name, scores, labels, calibration_rows, raters, folder) for name in usable}
     taken = max(usable, key=lambda name: (_auroc(reports[name]), name == "calibrated"))
     for name in usable:
         if name != taken:
-            why[name] = (
+            rejected[name] = (
                 f"AUROC {_auroc(reports[name]):.3f} on held-out runs, and {taken} has {_auroc(reports[taken]):.3f}"
             )
     if rivals:  # they may leave fewer rows, and have no part in the choice
-        reports = {name: _measured(name, scores | rivals, labels, held_out, raters, folder) for name in usable}
+        reports = {name: _measured(name, scores | rivals, labels, calibration_rows, raters, folder) for name in usable}
     with folder_when_whole(folder / "judge") as building:
         shutil.copytree(folder / taken, building)
     report = reports[taken]
-    is_one_question = len({question_of(t) for t in held_out.rows}) == 1
+    is_one_question = len({question_of(t) for t in calibration_rows.rows}) == 1
     report["note"] = " ".join([CHOSEN] * (len(usable) > 1) + [RAW] * is_one_question) or None
     report.save(folder / "metrics.json")
     rows = report["metrics"] | {name: of["metrics"]["judge"] for name, of in reports.items()}
@@ -122,7 +127,7 @@ def train_own(config: TrainConfig, against: Path | None = None) -> tuple[Evaluat
         if who != "judge"
     }
     return report, {
-        "output_dir": str(folder), "judge": str(folder / "judge"), "taken": taken, "not_taken": why, "labelled": len(labels.rows),
+        "output_dir": str(folder), "judge": str(folder / "judge"), "taken": taken, "not_taken": rejected, "labelled": len(labels.rows),
         "held_out": report["rows"], "questions": report["questions"], "metrics": metrics,
     }  # fmt: skip
 
@@ -135,9 +140,9 @@ def scores_in(folder: Path) -> dict[str, tuple[float, float]]:
     Raises:
         RRMError: it is no such directory, or one that cannot be read.
     """
-    if not (folder / CALIBRATED[1]).is_file():
-        raise RRMError(f"{folder} holds no {CALIBRATED[1]}: name a directory that `rrm calibrate` wrote")
-    return dict(read_lines(folder / CALIBRATED[1], _digest_and_scores, "a row of `rrm calibrate`"))
+    if not (folder / CALIBRATION_SCORES).is_file():
+        raise RRMError(f"{folder} holds no {CALIBRATION_SCORES}: name a directory that `rrm calibrate` wrote")
+    return dict(read_lines(folder / CALIBRATION_SCORES, _digest_and_scores, "a row of `rrm calibrate`"))
 
 
 def _digest_and_scores(line: str) -> tuple[str, tuple[float, float]]:
@@ -166,7 +171,7 @@ def _common(
         has_rival = any(name.startswith("against:") for name in scores)
         raise RRMError(
             f"{', '.join(scores)}: {len(pairs)} of {len(labelled.rows)} labelled runs have a score of each, {good} of them successes, "
-            f"and a comparison takes {PRIOR_LABELS} with both outcomes; "
+            f"and a comparison takes {PRIOR_LABELS} with successes and failures; "
             + ("calibrate that judge on the same logs, or leave --against out" if has_rival else WHAT_TO_DO)
         )
     rows, y = zip(*pairs, strict=True)
@@ -187,7 +192,7 @@ def _measured(
 ) -> EvaluationReport:
     """Measure one judge on the held-out runs that all have scored, beside the others, TF-IDF and length."""
     rows, y = _common(held_out, scores)
-    # one map ranks as the raw score does, maps of several folds do not; above 1 they are no probabilities
+    # Compare raw scores: out-of-fold maps reorder runs. + 1 marks them as no probabilities, so that no Brier score is computed.
     others = {who: [1 + by_digest[t.digest][0] for t in rows] for who, by_digest in scores.items() if who != name}
     baselines: dict[str, Sequence[float] | np.ndarray] = {**others, "length": length_scores(rows)}
     held_out_ids = {t.id for t in held_out.rows}

@@ -97,7 +97,7 @@ def load_data(config: TrainConfig) -> tuple[list[Trajectory], dict[str, list[Ann
     files = [path for path in data.annotations if path != GIVEN]
     missing = [p for p in (*data.trajectories, *files) if not is_hub(p) and not Path(p).exists()]
     if missing:
-        raise RRMError(f"no such file: {', '.join(missing)} (data.trajectories / data.annotations)")
+        raise RRMError(f"no such file or folder: {', '.join(missing)}")
     trajectories = list(read(data.trajectories, outcome=data.outcome)) if data.trajectories else []
     refuse_other_scales(trajectories)
     annotations = load_annotations(files, trajectories)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.studies.reading import collect, named, two_wiki
+from benchmarks.studies.reading import collect, titled_passages, two_wiki
 
 CORPUS = [
     {"title": "Lenz Bridge", "text": "The Lenz bridge was built by Ana Büki in 1904."},
@@ -30,7 +30,7 @@ def test_passages_are_those_named_and_those_they_name(tmp_path: Path) -> None:
     first, second = two_wiki(tmp_path)
     assert [title for title, _ in first["supporting_facts"]] == ["Lenz Bridge", "Ana Büki"]
     assert second["answer"] == "yes" and len(first["context"]) >= 4
-    assert named("ana büki's bridge, the lenz-bridge", {"lenz bridge": 0, "ana büki": 1, "lenz": 2}) == [1, 0]
+    assert titled_passages("ana büki's bridge, the lenz-bridge", {"lenz bridge": 0, "ana büki": 1, "lenz": 2}) == [1, 0]
 
 
 def test_gains_are_paired_by_question(tmp_path: Path) -> None:
@@ -49,13 +49,13 @@ def test_gains_are_paired_by_question(tmp_path: Path) -> None:
         put(folder / "metrics.jsonl", row)
         put(
             tmp_path / arm / "seed0.begun.json",
-            {"seconds": 9.0, "options": ["seed=0", "output_dir=here"], "commits": ["c"]},
+            {"seconds": 9.0, "options": ["output_dir=here", "seed=0"], "commits": ["c"]},
         )
         put(folder / "greedy.json", {"by_task": {name: float(k < right) for k, name in enumerate(reversed(asked))}})
-    found = collect(tmp_path, ("grpo", "control", "rft"))
-    greedy = found["gains"]["greedy"]
+    study_record = collect(tmp_path, ("grpo", "control", "rft"))
+    greedy = study_record["gains"]["greedy"]
     assert greedy["start"] == 0.25 and greedy["grpo"]["success"] == [0.75] and "rft" not in greedy
     assert greedy["grpo"]["less_start"]["value"] == greedy["grpo"]["less_control"]["value"] == pytest.approx(0.5)
-    (run,) = found["arms"]["grpo"]
+    (run,) = study_record["arms"]["grpo"]
     assert (run["answers"]["greedy"], run["options"], run["tokens"]) == ("00111111", ["seed=0"], 30)
-    assert found["seconds_an_update"] == 7.0 and not run["done"]
+    assert study_record["seconds_an_update"] == 7.0 and not run["done"]

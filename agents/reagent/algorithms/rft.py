@@ -15,6 +15,6 @@ KEPT = 0.5
 
 def rft(rows: AlgoBatch, options: AlgoConfig) -> AlgoOutput:
     returns, _ = episode_returns(rows.token_rewards, rows.action)
-    kept = rows.masks.loss & (returns >= KEPT)
-    every, learned = options.reduce(torch.stack([rows.masks.loss.sum(), kept.sum()]).to(returns))
-    return AlgoOutput(kept * (every / learned.clamp(min=1)))
+    succeeded = rows.masks.loss & (returns >= KEPT)
+    every, learned = options.reduce(torch.stack([rows.masks.loss.sum(), succeeded.sum()]).to(returns))
+    return AlgoOutput(succeeded * (every / learned.clamp(min=1)))

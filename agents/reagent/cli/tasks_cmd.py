@@ -41,7 +41,7 @@ def command(
     """
     from reagent.env.task import write_tasks
     from reagent.tasks.base import chosen
-    from reagent.tasks.reading import write_passages
+    from reagent.tasks.source_rows import write_passages
     from rrm.errors import ConfigError
 
     if name is None:

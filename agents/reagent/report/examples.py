@@ -110,7 +110,7 @@ def read_policy(name: str, transcripts: str | Path, feedback: str | Path) -> Pol
         other = f", {mistaken} of them have its ids but were written on other texts" if mistaken else ""
         raise RRMError(
             f"none of the {len(rows) + mistaken} rows in {feedback} matches a transcript in {transcripts}{other}: "
-            "was another file judged?"
+            "Did you score another file?"
         )
     return PolicyAttempts(name, attempts, len(rows), mistaken)
 

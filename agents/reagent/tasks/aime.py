@@ -9,7 +9,7 @@ from typing import ClassVar
 from reagent.env.task import Task
 from reagent.tasks.base import TaskLimits
 from reagent.tasks.math500 import Boxed
-from reagent.tasks.reading import SourceRow
+from reagent.tasks.source_rows import SourceRow
 
 # degrees stand behind one of 2025 in a copy on the hub (`336^\circ`)
 _ANSWER = re.compile(r"\$?(\d{1,3})\s*(?:°|\^\s*(?:\\circ|\{\s*\\circ\s*\}))?\$?")

@@ -8,7 +8,7 @@ from typing import ClassVar
 from reagent.env.task import Task
 from reagent.tasks import wikitext
 from reagent.tasks.base import TaskLimits
-from reagent.tasks.reading import SourceRow
+from reagent.tasks.source_rows import SourceRow
 from reagent.tasks.tooling import PUBLISHERS
 
 

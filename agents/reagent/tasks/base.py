@@ -13,8 +13,8 @@ from reagent.env.env import ToolEnv
 from reagent.env.graders import Grader
 from reagent.env.task import Task, as_task
 from reagent.env.tool import Tool
-from reagent.tasks.reading import GivenPassage, SourceRow, distinct, read_rows
 from reagent.tasks.retrieval import Retrieval
+from reagent.tasks.source_rows import GivenPassage, SourceRow, distinct, read_rows
 from reagent.tasks.tooling import PUBLISHERS, WEB_TOOLS, build_tools
 from rrm.data.questions import question_hash
 from rrm.data.seeds import derive_seed
@@ -218,8 +218,8 @@ class Benchmark(ToolEnv):
         tasks = cls.every_task(split=split, path=path, heldout=heldout, where=where, **options)
         if len(tasks) < n:
             raise ConfigError(
-                f"{path or cls.default_path(split)} holds {len(tasks)} such tasks and {n} are wanted: set train_tasks or "
-                "eval_tasks lower"
+                f"{path or cls.default_path(split)} has {len(tasks)} of the {n} {'held-out' if split == 'heldout' else 'training'} tasks asked for: "
+                f"set {'eval' if split == 'heldout' else 'train'}_tasks lower"
             )
         return random.Random(derive_seed("tasks", seed)).sample(tasks, n)
 

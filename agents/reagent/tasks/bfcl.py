@@ -20,7 +20,7 @@ from reagent.env.tool import ToolResult, shorten
 from reagent.errors import ToolError
 from reagent.tasks.base import Benchmark, TaskLimits
 from reagent.tasks.bfcl_apis import FAILED, Programs, data_folder, missing, schemas, too_large
-from reagent.tasks.reading import SourceRow, read_rows
+from reagent.tasks.source_rows import SourceRow, read_rows
 from rrm.data.trajectory import ToolCall
 from rrm.engines.base import StopReason
 from rrm.errors import ConfigError

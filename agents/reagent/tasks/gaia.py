@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from reagent.env.graders import Grader, exact_match, f1
 from reagent.env.task import Task
 from reagent.tasks.base import Benchmark, TaskLimits
-from reagent.tasks.reading import SourceRow
+from reagent.tasks.source_rows import SourceRow
 from rrm.errors import ConfigError
 
 FOLDER_OPTIONS = {"read_file": "root", "python": "files"}

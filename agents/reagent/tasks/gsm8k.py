@@ -10,7 +10,7 @@ from typing import ClassVar
 from reagent.env.graders import Grader, numeric
 from reagent.env.task import Task
 from reagent.tasks.base import Benchmark, TaskLimits
-from reagent.tasks.reading import SourceRow
+from reagent.tasks.source_rows import SourceRow
 
 _FINAL = re.compile(r"####[ \t]*+(\S[^\n]{0,400}+)\s*+\Z")
 _MARKED = re.compile(r"#### (-?[\d.,]+)", re.ASCII)

@@ -10,7 +10,7 @@ from reagent.env.graders import Grader, exact_match, f1_closed
 from reagent.env.task import Task
 from reagent.tasks import wikitext
 from reagent.tasks.base import TaskLimits
-from reagent.tasks.reading import GivenPassage, SourceRow
+from reagent.tasks.source_rows import GivenPassage, SourceRow
 
 
 class HotpotQA(wikitext.MultiHop):

@@ -9,7 +9,7 @@ from reagent.env.graders import Grader, exact_match
 from reagent.env.task import Task
 from reagent.tasks.base import Benchmark, TaskLimits
 from reagent.tasks.boxed import boxed_equal
-from reagent.tasks.reading import SourceRow
+from reagent.tasks.source_rows import SourceRow
 
 WORK = "Solve the problem step by step. Compute with the tools where that is surer than by hand."
 FORM = r"End with the final answer, simplified, in \boxed{} and nothing after it."

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from reagent.env.task import Task
 from reagent.tasks import wikitext
-from reagent.tasks.reading import GivenPassage, SourceRow
+from reagent.tasks.source_rows import GivenPassage, SourceRow
 
 _HOPS = re.compile(r"([234])hop")
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 from reagent.env.task import Task
 from reagent.tasks import wikitext
 from reagent.tasks.base import TaskLimits
-from reagent.tasks.reading import SourceRow
+from reagent.tasks.source_rows import SourceRow
 
 FLASHRAG = "hf:RUC-NLPIR/FlashRAG_datasets"
 

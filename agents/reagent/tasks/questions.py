@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from reagent.env.graders import Grader, exact_match, numeric
 from reagent.env.task import Task
 from reagent.tasks.base import Benchmark, TaskLimits
-from reagent.tasks.reading import SourceRow
+from reagent.tasks.source_rows import SourceRow
 from rrm.errors import ConfigError
 from rrm.readers.outcomes import MISSING, get
 
@@ -30,7 +30,7 @@ def _is_number(text: str) -> bool:
 
 
 class Questions(Benchmark):
-    """Meta: `aliases`, the answers after the first where a column holds several."""
+    """Meta: `aliases`, the answers after the first where a column holds several. Class attributes: see `Benchmark`."""
 
     name: ClassVar[str] = "questions"
     title: ClassVar[str] = "Questions of your own"
@@ -70,12 +70,10 @@ class Questions(Benchmark):
         if answer is None:
             return cls.make(text, None)
         value = column(row, answer)
-        first, *others = [_as_text(row, answer, each) for each in (value if isinstance(value, list) else [value])] or [
-            ""
-        ]
-        if not first.strip():
+        references = [_as_text(row, answer, each) for each in (value if isinstance(value, list) else [value])]
+        if not references or not references[0].strip():
             raise row.error(f"{answer!r} is empty; answer=null plays questions without an answer")
-        return cls.make(text, first, aliases=others)
+        return cls.make(text, references[0], aliases=references[1:])
 
     def _grader(self, name: str) -> Grader:
         graders: Mapping[str, Grader] = {**self.metrics, "numeric": numeric}

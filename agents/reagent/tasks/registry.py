@@ -4,7 +4,7 @@ TASKS: dict[str, str] = {
     "hotpotqa": "reagent.tasks.hotpotqa:HotpotQA",
     "2wiki": "reagent.tasks.wikimultihop:WikiMultihop",
     "musique": "reagent.tasks.musique:MuSiQue",
-    "reading": "reagent.tasks.gold_passages:GoldPassages",
+    "reading": "reagent.tasks.reading_comprehension:ReadingComprehension",
     "questions": "reagent.tasks.questions:Questions",
     "bamboogle": "reagent.tasks.bamboogle:Bamboogle",
     "nq": "reagent.tasks.open_qa:NQ",

@@ -15,8 +15,8 @@ from rrm.errors import ConfigError
 from rrm.prompt.neutralise import neutralise_control
 from rrm.prompt.rendering import water_fill
 
-FOUND, ASKED = "What a search for the question found:", "Question:"
-BETWEEN = "\n\n"  # between two passages, as `search` writes them
+PASSAGES_PREFIX, QUESTION_PREFIX = "What a search for the question found:", "Question:"
+SEPARATOR = "\n\n"  # between two passages, as `search` writes them
 
 Messages = list[dict[str, Any]]
 
@@ -48,13 +48,13 @@ class Retrieval:
     def shown(self, messages: Messages, chars: int | None = None) -> Messages:
         """The messages with the passages in the last one, before its content.
         `chars`: of all passages; short ones leave their share to long ones, which lose their middle. None: all of them."""
-        parts = self._passages.split(BETWEEN)
+        parts = self._passages.split(SEPARATOR)
         if chars is not None:
             shares = water_fill([len(passage) for passage in parts], chars)
             cut = [shorten(passage, share, " … ")[0] for passage, share in zip(parts, shares, strict=True)]
             parts = [passage for passage in cut if passage]
         *before, question = messages
-        text = BETWEEN.join([FOUND, *parts, f"{ASKED} {question['content']}"])
+        text = SEPARATOR.join([PASSAGES_PREFIX, *parts, f"{QUESTION_PREFIX} {question['content']}"])
         return [*before, question | {"content": text}]
 
     def fitted(self, messages: Messages, tokens: Callable[[Messages], int], room: int) -> Messages:
@@ -62,7 +62,7 @@ class Retrieval:
         `tokens`: number of tokens of messages as the policy reads them."""
         if tokens(messages) <= room:
             return messages
-        lead = BETWEEN.join([FOUND, self._passages, f"{ASKED} "])
+        lead = SEPARATOR.join([PASSAGES_PREFIX, self._passages, f"{QUESTION_PREFIX} "])
         *before, last = messages
         plain = [*before, last | {"content": last["content"].removeprefix(lead)}]
         low, high, best = 0, len(self._passages), self.shown(plain, 0)

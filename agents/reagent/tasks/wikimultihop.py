@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from reagent.env.graders import Grader, exact_match, f1_closed
 from reagent.env.task import Task
 from reagent.tasks import wikitext
-from reagent.tasks.reading import GivenPassage, SourceRow, read_rows
+from reagent.tasks.source_rows import GivenPassage, SourceRow, read_rows
 
 _WRITTEN = ("context", "supporting_facts", "evidences")
 

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from reagent.tasks.base import Benchmark, TaskLimits
-from reagent.tasks.reading import GivenPassage, SourceRow, titled
+from reagent.tasks.source_rows import GivenPassage, SourceRow, titled
 
 
 class MultiHop(Benchmark):

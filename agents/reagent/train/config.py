@@ -21,7 +21,7 @@ from reagent.tasks.environment_config import EnvironmentConfig
 from reagent.tasks.environments import find_environment
 from reagent.tasks.registry import TASKS
 from reagent.train.guard_settings import GuardsConfig
-from rrm.config import BaseSettings, LoraSettings, Section, Sharding, find_config, read_config
+from rrm.config import BaseSettings, LoraSettings, Section, Sharding, config_folder, find_config, read_config
 from rrm.engines.base import SamplingParams
 from rrm.engines.vllm_http import servers_of
 from rrm.errors import ConfigError
@@ -448,13 +448,9 @@ def _other_environment(path: Path, overrides: Sequence[str]) -> list[str]:
         if value and f"environment.{key}" not in overridden
     ]:
         log.info("environment.name=%s: left out what is meant for %r: %s", named[-1], own, ", ".join(unsaid))
-    if own_rewards and "environment.rewards" not in overridden:
-        log.warning(
-            "environment.name=%s: earns what the config says for %r, too: environment.rewards=%s",
-            named[-1],
-            own,
-            own_rewards,
-        )
+    is_shipped = path.parent == config_folder() / "agents"  # then nobody set its rewards
+    if own_rewards and "environment.rewards" not in overridden and not is_shipped:
+        log.warning("environment.name=%s: environment.rewards were set for %r and apply here too", named[-1], own)
     emptied = [f"environment.{key}={{}}" for key in dropped]
     return [*emptied, f"environment.rewards={json.dumps(own_rewards)}"] if rewards else emptied
 

@@ -60,7 +60,7 @@ def export(policy: Policy, tokenizer: Any, folder: Path, config: AgentConfig | N
     gap = float((trained - _probed(written, tokenizer, "no")).abs().mean())
     logger.log(
         logging.WARNING if not gap <= MOST else logging.INFO,
-        "%s in %s says what was trained to %.5f nats a token", folder, dtype, gap,
+        "The exported policy (%s, %s) matches the trained one within %.5f nats a token.", folder, dtype, gap,
     )  # fmt: skip
     return gap
 

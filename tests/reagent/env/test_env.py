@@ -480,9 +480,12 @@ def test_rewards_survive_the_naming_of_another_environment(caplog: pytest.LogCap
             env = make_factory(environment.name, **environment.made_with)()
             assert isinstance(env, ToolEnv) and env.rewards == environment.rewards
             assert "rewards" not in environment.options
-        assert "environment.rewards={'outcome': 2.0, 'useful': 0.5}" in caplog.text
+        assert "environment.rewards were set for 'search' and apply here too" in caplog.text
         bare = load_agent_config(str(path), ["environment.name=calculator", "environment.rewards={}"]).environment
         assert bare.rewards == RewardWeights() and "rewards" not in bare.made_with
+    caplog.clear()
+    load_agent_config("lab", ["environment.name=calculator"])  # the lab's own rewards: nobody set them
+    assert caplog.text == ""
     lab = load_agent_config("lab", ["environment.options={rewards: {outcome: 0.0}}"]).environment  # as studies have it
     assert (lab.rewards.outcome, lab.rewards.useful, lab.options) == (0.0, 0.05, {})
     with pytest.raises(ConfigError, match=r"environment\.rewards\.usefull"):

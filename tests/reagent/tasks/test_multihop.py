@@ -16,10 +16,10 @@ import pytest
 from reagent.env.graders import f1
 from reagent.env.task import Task
 from reagent.tasks.bamboogle import Bamboogle
-from reagent.tasks.gold_passages import GoldPassages
 from reagent.tasks.hotpotqa import HotpotQA
 from reagent.tasks.musique import MuSiQue
 from reagent.tasks.open_qa import NQ
+from reagent.tasks.reading_comprehension import ReadingComprehension
 from reagent.tasks.wikimultihop import WikiMultihop, read_aliases
 from rrm.errors import ReadError
 
@@ -200,10 +200,10 @@ def test_bamboogle_from_its_sheet(tmp_path: Path) -> None:
 def test_reading_shows_the_supporting_passages_among_distractors(tmp_path: Path) -> None:
     others = [[f"Other {k}", [f"Passage {k}.", "x" * 700]] for k in range(3)]
     path = write(tmp_path / "h.json", [hotpot_row(context=[*others, *hotpot_row()["context"]])])
-    (task,) = GoldPassages.read(path, distractors=1)
+    (task,) = ReadingComprehension.read(path, distractors=1)
     assert sorted(len(p) for p in task.meta["passages"])[-1] == 600
     assert {p.split(":")[0] for p in task.meta["passages"]} == {"Other 0", "Ana Büki", "Lenz bridge"}
-    env = GoldPassages()
+    env = ReadingComprehension()
     system, user = env.reset(task)
     assert env.tools == [] and system["content"].startswith(
         "Answer the question from the passages. The answer is a name"
@@ -214,7 +214,7 @@ def test_reading_shows_the_supporting_passages_among_distractors(tmp_path: Path)
     env.reset(task)
     assert not asyncio.run(env.step("a bridge that crosses the Oltava")).info["success"]
     with pytest.raises(ReadError, match="no passages under 'context'"):
-        GoldPassages.read(write(tmp_path / "bare.json", [hotpot_row(context=None)]))
+        ReadingComprehension.read(write(tmp_path / "bare.json", [hotpot_row(context=None)]))
 
 
 def test_open_questions_take_any_golden_answer(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_tasks_are_drawn_by_seed_and_split_by_question(tmp_path: Path) -> None:
     test = make_tasks("gsm8k", len(held_out), 0, split="heldout", path=path, heldout=0.25)
     assert {t.id for t in test} == held_out and {t.id for t in train} == {t.id for t in every} - held_out
     assert held_out <= {t.id for t in every if is_held_out(t, 0.5)}  # a larger share holds the smaller one
-    with pytest.raises(ConfigError, match=f"{len(held_out)} such tasks and 40 are wanted"):
+    with pytest.raises(ConfigError, match=f"{len(held_out)} of the 40 held-out tasks asked for: set eval_tasks lower"):
         make_tasks("gsm8k", 40, 0, split="heldout", path=path, heldout=0.25)
 
 

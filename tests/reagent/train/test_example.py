@@ -118,7 +118,7 @@ def test_a_judge_is_trained_on_outcomes_alone(runs: Path, tmp_path, monkeypatch,
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("judge_logs", "nothing to judge in absent.jsonl"), ("train_judge", "no such file: absent.jsonl")],
+    [("judge_logs", "nothing to judge in absent.jsonl"), ("train_judge", "no such file or folder: absent.jsonl")],
 )
 def test_a_file_that_is_not_there_is_one_line(name: str, text: str, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -147,7 +147,7 @@ def test_a_merged_adapter_keeps_what_was_learned(base, tmp_path, dtype: str, lea
     saved = load_file(tmp_path / "model.safetensors")
     lost = [float((saved[n].double() - (w + d)).norm() / d.norm()) for n, (w, d) in expected.items()]
     assert expected and least <= max(lost) <= most, lost
-    assert f"says what was trained to {gap:.5f} nats a token" in caplog.text and gap < 0.05
+    assert f"matches the trained one within {gap:.5f} nats a token" in caplog.text and gap < 0.05
     assert written_dtype(str(tmp_path)) == ("float32" if dtype == "float32" else "bfloat16")
     assert written_dtype("a/hub-id") is None and (tmp_path / "adapter" / "adapter_model.safetensors").is_file()
 
@@ -167,4 +167,4 @@ def test_an_export_that_says_something_else_is_seen(base, tmp_path, monkeypatch,
 
     monkeypatch.setattr(type(policy.model), "save_pretrained", spoilt)
     assert export(policy, tokenizer, tmp_path / "wrong") > 0.05
-    assert "says what was trained to" in caplog.text
+    assert "matches the trained one" in caplog.text

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.speed.devtools import Chromium, DevToolsError
-from rrm.annotate.label import CATEGORIES, Ask
+from rrm.annotate.label import Ask
 from rrm.annotate.label_journal import open_journal
 from rrm.annotate.label_pool import TranscriptPool
 from rrm.annotate.label_server import Labelling, LabelServer, label_server
+from rrm.data.mistakes import MISTAKE_KINDS
 from rrm.data.trajectory import Message, ToolCall, Trajectory
 
 WAITING = "Object.keys(localStorage).filter((name) => name.startsWith('rrm-label/')).length"
@@ -44,7 +45,7 @@ def served(
     """The page of these runs; its label file is closed at the end."""
     with ExitStack() as stack:
         journal, pool = stack.enter_context(open_journal(labels, rater)), stack.enter_context(TranscriptPool(runs))
-        server = stack.enter_context(label_server(Labelling(pool, journal, ask, CATEGORIES), port))
+        server = stack.enter_context(label_server(Labelling(pool, journal, ask, MISTAKE_KINDS), port))
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

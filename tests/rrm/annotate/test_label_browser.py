@@ -44,7 +44,7 @@ def test_a_hundred_runs_are_labelled_and_a_reload_loses_nothing(browser: Chromiu
     for n, label in enumerate(found, 1):
         second = "bad" if n % 2 else "unclear"
         assert [(f.step, f.verdict) for f in label.findings or ()] == [(1, "good"), (2, second)]
-        assert [f.text for f in label.findings or ()] == ["", "malformed call" if n % 10 == 0 else ""]
+        assert [f.text for f in label.findings or ()] == ["", "malformed_call" if n % 10 == 0 else ""]
         assert (label.annotator, label.kind, label.digest) == ("ann", "human", runs[n - 1].digest)
 
 
@@ -147,7 +147,7 @@ def test_enter_stays_where_something_is_left_to_say_and_a_comment_waits_for_a_ve
         browser.wait("document.getElementById('step-1').hasAttribute('aria-current')")
         browser.press("f")
         browser.press("4")
-        browser.wait("document.querySelector('#step-1.bad .tag')?.textContent === 'wrong tool'")
+        browser.wait("document.querySelector('#step-1.bad .tag')?.textContent === 'repeat'")
         assert not browser.evaluate("document.querySelector('.unsaid')")
         browser.press("z")  # one action: verdict and category go together
         browser.wait("document.querySelector('#step-1:not(.bad) .unsaid') && !document.querySelector('.tag')")

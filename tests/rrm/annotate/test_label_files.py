@@ -59,10 +59,10 @@ def test_a_journal_of_the_first_version_says_what_it_said_then(tmp_path: Path) -
     old = [(1, "good", ""), (2, "unclear", "gave up")]
     with served([run(1)], labels) as server:
         assert found() == old
-        new = {"action": "action-1", "digest": digest, "change": {"field": "category", "step": 3, "value": "unsafe"}}
+        new = {"action": "action-1", "digest": digest, "change": {"field": "category", "step": 3, "value": "repeat"}}
         assert ask(server, "POST", f"/{server.token}/act", new)[0] == 200
     with open_journal(labels, "ann") as journal:
-        assert found() == [*old, (3, "bad", "unsafe")]
+        assert found() == [*old, (3, "bad", "repeat")]
         assert journal.undo("action-2") and found() == old
         assert journal.undo("action-3") and found() == old[:1]
         assert journal.undo("action-4") and found() == [] and journal.undo("action-5") is None

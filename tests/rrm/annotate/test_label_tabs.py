@@ -102,7 +102,7 @@ def test_what_nobody_can_mean_is_refused_with_a_reason(tmp_path: Path) -> None:
     with served([run(1)], tmp_path / "labels.jsonl") as server:
         tab = Tab(server, "one")
         assert tab.act(digest=DIGEST, change={"field": "verdict", "step": 1, "value": "good"}) == 200
-        wrong = {"digest": DIGEST, "change": {"field": "category", "step": 1, "value": "gave up"}}
+        wrong = {"digest": DIGEST, "change": {"field": "category", "step": 1, "value": "gave_up_early"}}
         status, _, answer = ask(server, "POST", f"/{server.token}/act", {"action": "action-1", **wrong})
         assert status == 400 and "step 1 is good, so nothing was wrong" in json.loads(answer)["error"]
         assert tab.act(digest=DIGEST, change={"field": "step_comment", "step": 2, "value": "Hm."}) == 200

@@ -19,6 +19,7 @@ from rrm.cli import eval_cmd, label_cmd
 from rrm.config import TrainConfig
 from rrm.data.annotation import Annotation, match, read_annotations
 from rrm.data.feedback import Feedback, JudgeInfo
+from rrm.data.mistakes import MISTAKE_KINDS
 from rrm.data.trajectory import write_jsonl
 from rrm.errors import RRMError
 
@@ -226,6 +227,10 @@ def test_an_action_that_means_nothing_changes_nothing(server: LabelServer, chang
     assert status in (400, 410) and why in json.loads(said)["error"], said
     assert json.loads(ask(server, "GET", f"/{server.token}/item/1")[2])["said"] == Label().model_dump()
     assert not server.labelling.journal.path.read_text()
+
+
+def test_categories_are_the_twelve_kinds_of_mistakes() -> None:
+    assert label_cmd.categories_of(None) == MISTAKE_KINDS
 
 
 @pytest.mark.parametrize(

@@ -110,8 +110,8 @@ def test_a_killed_calibration_asks_for_no_row_twice_and_nothing_is_written_over(
     with serve(dies) as server:
         assert calibrate(tmp_path, server, rows(), "--concurrency", 1).exit_code != 0
     assert not (tmp_path / "mine").exists()
-    kept = (tmp_path / "mine.rows.jsonl").read_text().splitlines()
-    assert len(kept) == 25
+    rows_on_disk = (tmp_path / "mine.rows.jsonl").read_text().splitlines()
+    assert len(rows_on_disk) == 25
     with serve(grade) as server:
         assert calibrate(tmp_path, server, rows()).exit_code == 0
         assert len(server.requests) == 35
@@ -124,8 +124,8 @@ def test_a_killed_calibration_asks_for_no_row_twice_and_nothing_is_written_over(
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (rows(19), r"at least 20 rows with both outcomes, got 19 .*; label more runs \(rrm label\)"),
-        ([row(n, True, "well", n) for n in range(30)], "got 30 with mean 1.00"),
+        (rows(19), r"at least 20 rows with successes and failures; there are 19, .*; label more runs \(rrm label\)"),
+        ([row(n, True, "well", n) for n in range(30)], "there are 30, 30 of them successes"),
         ([*rows(19), *(row(n, None, "well", n) for n in range(20, 50))], "30 transcripts have no label"),
     ],
 )

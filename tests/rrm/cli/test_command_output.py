@@ -134,6 +134,9 @@ def test_another_judge_on_an_output_is_named_and_its_settings_are_not(tmp_path: 
 
 def test_an_empty_file_is_no_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "in.jsonl").touch()
-    with ErrorLog(tmp_path / "out.jsonl") as errors:
-        assert list(read_inputs([str(tmp_path / "in.jsonl")], errors, format="auto", mapping=None)) == []
+    (tmp_path / "empty").mkdir()
+    for name in ("in.jsonl", "empty"):
+        with ErrorLog(tmp_path / "out.jsonl") as errors:
+            assert list(read_inputs([str(tmp_path / name)], errors, format="auto", mapping=None)) == []
     assert "1 file could not be read: " in caplog.text
+    assert f"1 folder could not be read: {tmp_path / 'empty'}: this folder holds no transcripts (" in caplog.text

@@ -52,13 +52,13 @@ def label(t: Trajectory, score: float, bad: str | None = None) -> dict[str, Any]
 
 
 def test_shares_and_kinds_by_group(tmp_path: Path, scored: Path, caplog: pytest.LogCaptureFixture) -> None:
-    said = [label(t, float(k % 3 > 0), None if k % 3 else "wrong tool: hm") for k, t in enumerate(RUNS[:30])]
-    labels = write(tmp_path / "labels.jsonl", [*said, label(run(99), 1.0)])
-    found = estimates_of([scored], [labels], by="source.file")
-    assert (found["runs"], found["labels"], found["labels_of_other_runs"]) == (60, 30, 1)
-    of = found["groups"]["b"]
+    label_rows = [label(t, float(k % 3 > 0), None if k % 3 else "wrong_argument: hm") for k, t in enumerate(RUNS[:30])]
+    labels = write(tmp_path / "labels.jsonl", [*label_rows, label(run(99), 1.0)])
+    figures = estimates_of([scored], [labels], by="source.file")
+    assert (figures["runs"], figures["labels"], figures["labels_of_other_runs"]) == (60, 30, 1)
+    of = figures["groups"]["b"]
     assert of["succeeded"]["low"] < 2 / 3 < of["succeeded"]["high"]
-    assert of["wrong tool"]["value"] == of["has a bad step"]["value"] == pytest.approx(1 - of["succeeded"]["value"])
+    assert of["wrong_argument"]["value"] == of["has a bad step"]["value"] == pytest.approx(1 - of["succeeded"]["value"])
     assert set(of["succeeded"]["against_first"]) == {"value", "low", "high"}
     assert "drawn at random" in caplog.text and "1 labels are of no run here" in caplog.text
 
@@ -84,15 +84,15 @@ def test_chosen_runs_are_kept_and_their_chances_used(tmp_path: Path, scored: Pat
         tmp_path / "labels.jsonl",
         [*(label(by[c.digest], 1.0) for c in chosen), label(RUNS[0], 1.0), label(RUNS[1], 1.0)],
     )
-    found = estimates_of([scored], [labels])
-    assert found["labels"] == 20 and found["labels_not_chosen"] == len(
+    figures = estimates_of([scored], [labels])
+    assert figures["labels"] == 20 and figures["labels_not_chosen"] == len(
         {RUNS[0].digest, RUNS[1].digest} - {c.digest for c in chosen}
     )
 
 
 def test_what_cannot_be_estimated_says_so(tmp_path: Path, scored: Path) -> None:
     labels = write(tmp_path / "labels.jsonl", [label(run(99), 1.0)])
-    with pytest.raises(RRMError, match="no label is of one of these runs"):
+    with pytest.raises(RRMError, match="No label matches a run"):
         estimates_of([scored], [labels])
     two = write(tmp_path / "two.jsonl", [label(t, 1.0) for t in RUNS[:2]])
     with pytest.raises(RRMError, match="takes two labels of a group's runs, and 2 labels are of 60 groups"):
@@ -117,12 +117,12 @@ def test_what_the_labels_leave_out_is_said(tmp_path: Path, scored: Path, caplog:
     with TranscriptPool(RUNS[:50]) as pool:
         chosen = keep_chosen(pool, path, {}, kinds, 20, 0)
     by = {t.digest: t for t in RUNS}
-    said = [label(by[c.digest], float(k < 10)) for k, c in enumerate(chosen[:15])]
-    for annotation in said[:10]:
+    label_rows = [label(by[c.digest], float(k < 10)) for k, c in enumerate(chosen[:15])]
+    for annotation in label_rows[:10]:
         del annotation["findings"]
     by_hand = {"trajectory_id": "nobody", "score": 1.0, "annotator": "ann", "kind": "human"}
-    found = estimates_of([scored], [write(tmp_path / "labels.jsonl", [*said, by_hand])])
-    assert found["without_a_label"] == {"succeeded": 5, "has a bad step": 15} and found["labels_of_other_runs"] == 1
+    figures = estimates_of([scored], [write(tmp_path / "labels.jsonl", [*label_rows, by_hand])])
+    assert figures["without_a_label"] == {"succeeded": 5, "has a bad step": 15} and figures["labels_of_other_runs"] == 1
     for message in ("5 runs that were chosen have no label for 'succeeded'", "chosen from 50, and here are 60"):
         assert message in caplog.text
 
@@ -134,8 +134,8 @@ def test_an_id_of_two_runs_labels_neither_and_a_content_counts_once(
     rows = [row(t, 0.5) for t in RUNS] + [row(run(99), 0.5) | {"id": "run-0#2"}, row(RUNS[5], 0.5) | {"id": "again"}]
     labels = tmp_path / "labels.csv"
     labels.write_text("id,label\nrun-0,1\nrun-1,1\nrun-2,0\n")
-    found = estimates_of([write(tmp_path / "rows.jsonl", rows)], [labels])
-    assert (found["runs"], found["labels"], found["labels_of_other_runs"]) == (61, 2, 1)
+    figures = estimates_of([write(tmp_path / "rows.jsonl", rows)], [labels])
+    assert (figures["runs"], figures["labels"], figures["labels_of_other_runs"]) == (61, 2, 1)
     assert "1 rows have the content of another row" in caplog.text
 
 
@@ -150,8 +150,10 @@ def test_groups_are_compared_with_the_first_alone(tmp_path: Path, scored: Path) 
 def test_the_most_frequent_kinds_are_estimated(tmp_path: Path, scored: Path) -> None:
     """Comments without a category are kinds too: with 35 of them, those late in the alphabet were cut."""
     texts = [f"a comment {k}" for k in range(40)] + ["wrong tool: hm"] * 20
-    found = estimates_of([scored], [write(tmp_path / "l.jsonl", [label(t, 0.0, texts[k]) for k, t in enumerate(RUNS)])])
-    assert found["groups"][str(scored)]["wrong tool"]["value"] == pytest.approx(1 / 3)
+    figures = estimates_of(
+        [scored], [write(tmp_path / "l.jsonl", [label(t, 0.0, texts[k]) for k, t in enumerate(RUNS)])]
+    )
+    assert figures["groups"][str(scored)]["wrong tool"]["value"] == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize("rows", [[{"score": 0.5, "source": {"digest": "0"}}], [{"id": "a", "score": "0.5"}], [[1]]])
@@ -199,4 +201,4 @@ def test_it_estimates_when_the_page_ends(
     if outcome == "good":
         assert ended[0]["estimates"]["labels"] == 5
     else:
-        assert "estimates" not in ended[0] and "no estimate: no label is of one of these runs" in caplog.text
+        assert "estimates" not in ended[0] and "no estimate: No label matches a run" in caplog.text

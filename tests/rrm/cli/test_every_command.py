@@ -183,17 +183,22 @@ def test_only_a_run_that_keeps_something_is_said_to_continue(
             raise KeyboardInterrupt
 
         app = typer.Typer()
-        for name in ("train", "score", "report"):
+        for name in ("train", "score", "label", "report"):
             app.command(name, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(interrupted)
         monkeypatch.setattr(sys, "argv", ["rrm", *arguments])
         with pytest.raises(SystemExit) as stopped:
-            cli.run(app, ("train", "score"))
+            cli.run(app, cli.CONTINUES)
         assert stopped.value.code == 130
         return " ".join(capsys.readouterr().err.split())
 
-    assert said("train", "seed=1") == said("score") == "interrupted; run the same command again to continue"
-    for plan in (("train", "--plan"), ("score", "--dry-run"), ("report",)):
-        assert said(*plan) == "interrupted; the same command begins anew"
+    assert (
+        said("train", "seed=1")
+        == said("score")
+        == said("label", "x.jsonl")
+        == "interrupted; run the same command again to continue"
+    )
+    for arguments in (("train", "--plan"), ("score", "--dry-run"), ("label", "--agreement"), ("report",)):
+        assert said(*arguments) == "interrupted; the same command begins anew"
 
 
 @pytest.mark.parametrize(

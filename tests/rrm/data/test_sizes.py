@@ -15,7 +15,7 @@ import yaml
 from pyarrow import parquet
 
 from reagent.report.runs import _config
-from reagent.tasks.reading import read_rows
+from reagent.tasks.source_rows import read_rows
 from reagent.tools.passages import read_passages
 from rrm.config import BaseSettings
 from rrm.data.jsonl import read_lines

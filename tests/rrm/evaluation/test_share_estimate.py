@@ -11,18 +11,18 @@ from rrm.evaluation.share_estimate import chances_of, difference, drawn, estimat
 def test_by_hand() -> None:
     """Four labels of eight runs, half of them unlabelled: each added label counts half."""
     scores, labels = np.array([0.2, 0.4, 0.6, 0.8] * 2), np.array([0.0, 0.0, 1.0, 1.0])
-    found = estimate(scores, np.arange(4), labels)
+    share = estimate(scores, np.arange(4), labels)
     f, y = np.array([-0.3, -0.1, 0.1, 0.3, 0, 0, 0, 0]), np.array([0, 0, 1, 1, 0, 0, 1, 1])
     w = np.array([1.0] * 4 + [0.5] * 4) / 6
     slope = (w**2 @ (f * (y - 0.5))) / (w**2 @ f**2)
-    assert found.weight == pytest.approx(slope) and found.value == pytest.approx(0.5)
-    assert found.error == pytest.approx(np.sqrt(w**2 @ (y - slope * f - 0.5) ** 2 * 4 / 3 * 0.5))
+    assert share.weight == pytest.approx(slope) and share.value == pytest.approx(0.5)
+    assert share.error == pytest.approx(np.sqrt(w**2 @ (y - slope * f - 0.5) ** 2 * 4 / 3 * 0.5))
 
 
 def test_all_labelled_is_exact_and_no_judge_changes_nothing() -> None:
     labels = np.array([1.0, 0, 0, 0, 1])
-    found = estimate(np.linspace(0, 1, 5), np.arange(5), labels)
-    assert (found.value, found.low, found.high) == pytest.approx((0.4, 0.4, 0.4)) and found.to_halve == 0
+    share = estimate(np.linspace(0, 1, 5), np.arange(5), labels)
+    assert (share.value, share.low, share.high) == pytest.approx((0.4, 0.4, 0.4)) and share.to_halve == 0
     without = estimate(np.full(50, np.nan), np.arange(5), labels)
     assert without.weight == 0 and (without.low, without.high) == without.labels_alone
 

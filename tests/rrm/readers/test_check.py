@@ -97,20 +97,34 @@ def test_leaks_across_splits() -> None:
     assert inside.leaks == 0
 
 
-def test_command_exit_codes_and_json(tmp_path: Path) -> None:
+def test_command_exit_codes_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, split = tmp_path / "data.jsonl", tmp_path / "split.json"
     write_jsonl(data, [make("a", "q1", "x"), make("b", "q2", "y", 0.0)])
     split.write_text(json.dumps({"train": ["q1"], "test": ["q2"]}))
     clean = CliRunner().invoke(APP, [str(data), "--split", str(split)])
     assert clean.exit_code == 0, clean.output
-    result = json.loads(clean.stdout.splitlines()[-1])
+    result = json.loads(clean.stdout)  # nothing else goes into a pipe
     assert result["rows"] == 2 and result["leaks"] == 0 and result["unreadable"] == 0
     split.write_text(json.dumps({"train": ["q1", "q2"], "test": ["q2"]}))
-    leaking = CliRunner().invoke(APP, [str(data), "--split", str(split)])
-    assert leaking.exit_code == 1 and "LEAK" in leaking.stdout
+    with monkeypatch.context() as patched:
+        patched.setattr(check_cmd, "for_people", lambda: True)
+        leaking = CliRunner().invoke(APP, [str(data), "--split", str(split)])
+    assert leaking.exit_code == 1 and "LEAK" in leaking.stdout and '"leaks"' not in leaking.stdout
     data.write_text(data.read_text() + "[[broken\n")
     broken = CliRunner().invoke(APP, [str(data)])
     assert broken.exit_code == 1 and json.loads(broken.stdout.splitlines()[-1])["unreadable"] == 1
+
+
+@pytest.mark.parametrize("name", ["empty.jsonl", "empty"])
+def test_an_input_without_transcripts_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setattr(sys, "argv", ["rrm", "check", str(tmp_path / name)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2 and "error: no transcript could be read: " in capsys.readouterr().err
 
 
 def test_a_path_that_is_not_there_is_one_line_and_no_table(
@@ -120,9 +134,9 @@ def test_a_path_that_is_not_there_is_one_line_and_no_table(
     monkeypatch.setattr(sys, "argv", ["rrm", "check", str(tmp_path / "data.jsonl"), str(tmp_path / "dato.jsonl")])
     with pytest.raises(SystemExit) as stopped:
         main()
-    said = capsys.readouterr()
-    assert stopped.value.code == 2 and said.out == ""
-    assert said.err.splitlines() == [
+    printed = capsys.readouterr()
+    assert stopped.value.code == 2 and printed.out == ""
+    assert printed.err.splitlines() == [
         f"error: {tmp_path / 'dato.jsonl'}: no such file or folder; did you mean {tmp_path / 'data.jsonl'}?"
     ]
 
@@ -138,18 +152,20 @@ def test_errors_have_rows_of_their_own_and_no_line_is_wide(tmp_path: Path, monke
     data = Path("data.jsonl")
     lines = [{f"key_{k}_{'long' * 10}": k for k in range(9)}, {"mesages": "[red]x"}, *[{"foo": k} for k in range(6)]]
     data.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert json.loads(CliRunner().invoke(APP, [str(data)]).stdout)["unreadable"] == 8
+    monkeypatch.setattr(check_cmd, "for_people", lambda: True)
     done = CliRunner().invoke(APP, [str(data)])
-    *table, summary = done.stdout.splitlines()
-    assert done.exit_code == 1 and json.loads(summary)["unreadable"] == 8
+    table = done.stdout.splitlines()
+    assert done.exit_code == 1
     assert max(map(len, table)) == 160 and "processbench" not in "".join(table)
     cells = [[cell.strip() for cell in line.split("│")[1:4]] for line in table if line.startswith("│")]
     (first,) = [at for at, cell in enumerate(cells) if cell[0] == "unreadable"]
     after = next(at for at in range(first + 1, len(cells)) if cells[at][0])
-    said = [note for _, _, note in cells[first:after]]
-    assert cells[first][1] == "8" and said[-1] == "and 3 more"
-    begun = [note for note in said if note.startswith(f"{data}:")]
+    reasons = [note for _, _, note in cells[first:after]]
+    assert cells[first][1] == "8" and reasons[-1] == "and 3 more"
+    begun = [note for note in reasons if note.startswith(f"{data}:")]
     assert [int(note.removeprefix(f"{data}:").partition(":")[0]) for note in begun] == [1, 2, 3, 4, 5]
-    assert "`mesages` may be its `messages`" in " ".join(said) and "…" in " ".join(said)  # the ninth key's
+    assert "`mesages` may be its `messages`" in " ".join(reasons) and "…" in " ".join(reasons)  # the ninth key's
 
 
 @pytest.mark.parametrize(("cells", "width"), [

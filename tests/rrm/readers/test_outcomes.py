@@ -41,9 +41,9 @@ def one(folder: Path, record: dict[str, Any], **options: Any) -> Trajectory:
     {"score": "1"}, {"score": 7}, {"reward": -1.0}, {"answer": "no"}, {"status": "success"},
 ])  # fmt: skip
 def test_a_field_that_may_mean_something_else_is_no_outcome(tmp_path: Path, record: dict[str, Any]) -> None:
-    found = one(tmp_path, record)
-    assert found.outcome is None and found.source and found.source.outcome_field is None
-    assert list(found.meta.values()) == list(record.values()), "nothing is lost"
+    trajectory = one(tmp_path, record)
+    assert trajectory.outcome is None and trajectory.source and trajectory.source.outcome_field is None
+    assert list(trajectory.meta.values()) == list(record.values()), "nothing is lost"
 
 
 @pytest.mark.parametrize(("record", "value", "field"), [
@@ -56,11 +56,11 @@ def test_a_field_that_may_mean_something_else_is_no_outcome(tmp_path: Path, reco
 def test_the_field_that_says_so_is_read_and_recorded(
     tmp_path: Path, record: dict[str, Any], value: float, field: str
 ) -> None:
-    found = one(tmp_path, record)
-    assert found.outcome == value and found.source and found.source.outcome_field == field
-    write_jsonl(tmp_path / "again.jsonl", [found])
+    trajectory = one(tmp_path, record)
+    assert trajectory.outcome == value and trajectory.source and trajectory.source.outcome_field == field
+    write_jsonl(tmp_path / "again.jsonl", [trajectory])
     (again,) = read([tmp_path / "again.jsonl"])
-    assert again.source == found.source
+    assert again.source == trajectory.source
 
 
 def test_formats_whose_label_has_a_common_name_keep_it(tmp_path: Path) -> None:
@@ -75,9 +75,9 @@ def test_formats_whose_label_has_a_common_name_keep_it(tmp_path: Path) -> None:
 
 
 def test_any_field_can_be_named(tmp_path: Path) -> None:
-    found = one(tmp_path, {"label": "yes", "outcome": 0, "info": [{"won": 0.5}]}, outcome="label")
-    assert found.outcome == 1.0 and found.source and found.source.outcome_field == "label"
-    assert found.meta["outcome"] == 0, "what the record calls its outcome is kept"
+    trajectory = one(tmp_path, {"label": "yes", "outcome": 0, "info": [{"won": 0.5}]}, outcome="label")
+    assert trajectory.outcome == 1.0 and trajectory.source and trajectory.source.outcome_field == "label"
+    assert trajectory.meta["outcome"] == 0, "what the record calls its outcome is kept"
     assert one(tmp_path, {"info": [{"won": 0.5}]}, outcome="info[0].won").outcome == 0.5
     assert one(tmp_path, {"reward": 1}, outcome="won?").outcome is None
     assert one(tmp_path, {"won": None}, outcome="won").outcome is None
@@ -92,8 +92,8 @@ def test_any_field_can_be_named(tmp_path: Path) -> None:
 def test_naming_a_field_reaches_canonical_rows_and_spares_sessions_only_where_optional(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     write_jsonl(path, [one(tmp_path, {"outcome": 0, "first_outcome": 1})])
-    (found,) = read([path], outcome="meta.first_outcome")
-    assert found.outcome == 1.0 and found.meta["outcome"] == 0.0
+    (trajectory,) = read([path], outcome="meta.first_outcome")
+    assert trajectory.outcome == 1.0 and trajectory.meta["outcome"] == 0.0
     line = {"type": "user", "sessionId": "s", "uuid": "u", "message": {"role": "user", "content": "hi"}}
     path.write_text(json.dumps(line) + "\n")
     with pytest.raises(ReadError, match=r"rows.jsonl:1: no outcome at 'won'; write 'won\?'"):
@@ -102,17 +102,24 @@ def test_naming_a_field_reaches_canonical_rows_and_spares_sessions_only_where_op
 
 
 def test_a_mapping_takes_no_outcome_that_is_not_mapped_and_loses_none(tmp_path: Path) -> None:
-    found = one(tmp_path, {"outcome": 1, "won": 0}, mapping={"messages": "messages", "outcome": "won"})
-    assert found.outcome == 0.0 and found.source and found.source.outcome_field == "won" and found.meta["outcome"] == 1
-    found = one(tmp_path, {"outcome": 1}, mapping={"messages": "messages"})
-    assert found.outcome is None and found.meta == {"outcome": 1}
+    trajectory = one(tmp_path, {"outcome": 1, "won": 0}, mapping={"messages": "messages", "outcome": "won"})
+    assert (
+        trajectory.outcome == 0.0
+        and trajectory.source
+        and trajectory.source.outcome_field == "won"
+        and trajectory.meta["outcome"] == 1
+    )
+    trajectory = one(tmp_path, {"outcome": 1}, mapping={"messages": "messages"})
+    assert trajectory.outcome is None and trajectory.meta == {"outcome": 1}
 
 
 def test_training_data_takes_the_field_too(tmp_path: Path) -> None:
     path = rows_of(tmp_path / "runs.jsonl", {"label": "yes"})
     for field, outcome in ((None, None), ("label", 1.0)):
-        (found,), _ = load_data(TrainConfig.model_validate({"data": {"trajectories": [str(path)], "outcome": field}}))
-        assert found.outcome == outcome
+        (trajectory,), _ = load_data(
+            TrainConfig.model_validate({"data": {"trajectories": [str(path)], "outcome": field}})
+        )
+        assert trajectory.outcome == outcome
 
 
 def test_check_counts_the_fields_and_tells_of_those_it_did_not_read(tmp_path: Path) -> None:
@@ -201,26 +208,35 @@ def marked(folder: Path, field: str, values: tuple[object, ...]) -> Path:
     [("score", (1, 2, 3, 4, 5), 4, 1), ("score", (10, 0, 7), 2, 1), ("reward", (-1, 0, 1, 0.5, 12), 2, 3)],
 )
 def test_a_mark_of_another_scale_is_refused_by_check_train_and_eval(
-    tmp_path: Path, field: str, values: tuple[object, ...], off: int, taken: int, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    field: str,
+    values: tuple[object, ...],
+    off: int,
+    taken: int,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = marked(tmp_path, field, values)
-    said = rf"`{field}` is not on \[0, 1\] in {off} rows.*{taken} outcomes.*--outcome.*data\.outcome"
+    message = rf"`{field}` is not on \[0, 1\] in {off} rows.*{taken} outcomes.*--outcome.*data\.outcome"
     rows = list(read([path]))
-    assert [r.getMessage() for r in caplog.records if re.search(said, r.getMessage())], "every reading run hears of it"
+    assert [r.getMessage() for r in caplog.records if re.search(message, r.getMessage())], (
+        "every reading run hears of it"
+    )
     report = check(rows)
-    assert report.other_scales == {field: off} and re.search(said, report.other_scale_complaint or "")
-    with pytest.raises(RRMError, match=said):
+    assert report.other_scales == {field: off} and re.search(message, report.other_scale_complaint or "")
+    with pytest.raises(RRMError, match=message):
         load_data(TrainConfig.model_validate({"data": {"trajectories": [str(path)]}}))
     write_jsonl(tmp_path / "converted.jsonl", rows)
-    with pytest.raises(RRMError, match=said):
+    with pytest.raises(RRMError, match=message):
         load_data(TrainConfig.model_validate({"data": {"trajectories": [str(tmp_path / "converted.jsonl")]}}))
     runner, app = CliRunner(), typer.Typer()
     app.command("check")(check_cmd.command)
     app.command("eval")(eval_cmd.command)
+    monkeypatch.setattr(check_cmd, "for_people", lambda: True)
     checked = runner.invoke(app, ["check", str(path)])
     assert checked.exit_code == 1 and "is not on [0, 1]" in " ".join(checked.stdout.split())
     measured = runner.invoke(app, ["eval", str(path), "-o", str(tmp_path / "m.json"), "--model", "no-such-judge"])
-    assert measured.exit_code != 0 and re.search(said, str(measured.exception) + measured.output)
+    assert measured.exit_code != 0 and re.search(message, str(measured.exception) + measured.output)
 
 
 def test_a_mark_of_another_scale_harms_nothing_where_another_field_says_how_it_ended(tmp_path: Path) -> None:
@@ -257,11 +273,11 @@ def test_a_mark_without_an_outcome_speaks_of_files_of_one_run_each(tmp_path: Pat
 def test_correct_that_is_no_label_in_some_rows_is_no_outcome_in_the_others(
     tmp_path: Path, values: tuple[object, ...], off: int, taken: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    said = rf"`correct` is no label \(0, 1, true, false\) in {off} rows, so the {taken} outcomes .*--outcome FIELD"
+    message = rf"`correct` is no label \(0, 1, true, false\) in {off} rows, so the {taken} outcomes .*--outcome FIELD"
     rows = list(read([marked(tmp_path, "correct", values)]))
-    assert re.search(said, caplog.text)
+    assert re.search(message, caplog.text)
     assert check(rows).other_scales == {"correct": off}
-    with pytest.raises(RRMError, match=said):
+    with pytest.raises(RRMError, match=message):
         refuse_other_scales(rows)
 
 
@@ -310,9 +326,9 @@ def later_texts(trajectory: Trajectory) -> list[str]:
 
 
 def test_a_run_without_a_verdict_is_left_as_it_is() -> None:
-    whole = verdict_run("search", "nothing about grades", "done")
-    assert cut_verdicts(whole) is whole
-    assert cut_verdicts(whole.model_copy(update={"messages": []})).messages == []
+    uncut = verdict_run("search", "nothing about grades", "done")
+    assert cut_verdicts(uncut) is uncut
+    assert cut_verdicts(uncut.model_copy(update={"messages": []})).messages == []
 
 
 def test_the_verdict_and_all_after_it_go_and_what_stood_before_it_stays() -> None:

@@ -147,7 +147,7 @@ def test_folder_is_sorted_recursive_and_ids_stay_unique(tmp_path: Path, caplog: 
     assert [t.meta.get("original_id") for t in found] == [None, None, None, "r0", "r1", "r2"]
     assert "README.md" in caplog.text
     (tmp_path / "empty").mkdir()
-    assert "no data files" in collect(tmp_path / "empty")[1][0].reason
+    assert "holds no transcripts" in collect(tmp_path / "empty")[1][0].reason
 
 
 def test_what_a_file_holds_decides_in_a_folder_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -122,7 +122,8 @@ def test_annotators_and_check_count_them_too(
     assert invoke(check_cmd.command, source)[1]["unsupported_media"] == {"image": 2, "document": 1}
 
 
-def test_check_names_the_judges_that_would_see_pictures(source: Path) -> None:
+def test_check_names_the_judges_that_would_see_pictures(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_cmd, "for_people", lambda: True)
     app = typer.Typer()
     app.command()(check_cmd.command)
     said = CliRunner().invoke(app, [str(source)]).output.splitlines()

@@ -19,7 +19,7 @@ from rrm.data.feedback import Feedback
 from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import ConfigError, RRMError
 from rrm.evaluation.calibrate import CalibrationRows
-from rrm.judge.judge_dir import CALIBRATED, JudgeSettings
+from rrm.judge.judge_dir import CALIBRATION_SCORES, JudgeSettings
 from rrm.train import own
 
 
@@ -76,7 +76,7 @@ class Judges:
                 )
             )
         folder.mkdir(parents=True)
-        (folder / CALIBRATED[1]).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (folder / CALIBRATION_SCORES).write_text("".join(json.dumps(row) + "\n" for row in rows))
         folder.with_name(f"{folder.name}.rows.jsonl").write_text("".join(f.model_dump_json() + "\n" for f in feedback))
 
 
@@ -105,7 +105,7 @@ def test_what_orders_held_out_runs_worse_is_not_taken(
     assert summary["labelled"] == 60 and summary["held_out"] == summary["questions"] == 24
     assert {"tfidf", "length", taken} <= summary["metrics"].keys()
     assert report["metrics"]["judge"]["auroc"]["value"] == summary["metrics"][taken]["auroc"]
-    assert (tmp_path / "own" / "judge" / CALIBRATED[1]).is_file() and (tmp_path / "own" / "metrics.json").is_file()
+    assert (tmp_path / "own" / "judge" / CALIBRATION_SCORES).is_file() and (tmp_path / "own" / "metrics.json").is_file()
     with pytest.raises(ConfigError, match="there already"):
         own.train_own(config(tmp_path, logs(tmp_path, 60)))
 
@@ -157,7 +157,7 @@ def test_another_judge_is_read_before_anything_is_trained(tmp_path: Path, monkey
     judges = Judges(monkeypatch, calibrated=0.3, trained=0.9, chat=0.8)
     path = logs(tmp_path, 60)
     chat = rival(judges, tmp_path, path, "chat")
-    rows = (chat / CALIBRATED[1]).read_text().splitlines()
+    rows = (chat / CALIBRATION_SCORES).read_text().splitlines()
     with pytest.raises(RRMError, match=r"nowhere holds no calibration\.jsonl: name a directory"):
         own.train_own(config(tmp_path, path), tmp_path / "nowhere")
     for text, message in (
@@ -168,7 +168,7 @@ def test_another_judge_is_read_before_anything_is_trained(tmp_path: Path, monkey
         ),
         ("\n".join(rows[::2]), r"against:chat: 30 of 60 labelled runs have a score of each, 0 of them successes"),
     ):
-        (chat / CALIBRATED[1]).write_text(text + "\n")
+        (chat / CALIBRATION_SCORES).write_text(text + "\n")
         with pytest.raises(RRMError, match=message):
             own.train_own(config(tmp_path, path), chat)
     assert not judges.trained
@@ -180,8 +180,10 @@ def test_another_judge_has_no_part_in_the_choice(tmp_path: Path, monkeypatch: py
     chat = rival(judges, tmp_path, path, "chat")
     _, alone = own.train_own(config(tmp_path / "alone", path))
     digests = {t.digest: int(t.id[1:]) for t in own.load_data(config(tmp_path, path))[0]}
-    rows = (chat / CALIBRATED[1]).read_text().splitlines()
-    (chat / CALIBRATED[1]).write_text("\n".join(row for row in rows if digests[json.loads(row)["digest"]] >= 70) + "\n")
+    rows = (chat / CALIBRATION_SCORES).read_text().splitlines()
+    (chat / CALIBRATION_SCORES).write_text(
+        "\n".join(row for row in rows if digests[json.loads(row)["digest"]] >= 70) + "\n"
+    )
     report, summary = own.train_own(config(tmp_path, path), chat)
     assert summary["held_out"] < alone["held_out"] and summary["not_taken"] == alone["not_taken"]
     assert summary["taken"] == "trained" and report["note"] == own.CHOSEN

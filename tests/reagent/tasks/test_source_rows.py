@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from reagent.tasks.reading import GivenPassage, SourceRow, read_rows, titled, write_passages
+from reagent.tasks.source_rows import GivenPassage, SourceRow, read_rows, titled, write_passages
 from rrm.errors import ReadError
 
 ROWS: list[dict[str, Any]] = [

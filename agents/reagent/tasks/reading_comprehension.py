@@ -13,8 +13,8 @@ from reagent.env.graders import f1_closed
 from reagent.env.task import Task
 from reagent.tasks.base import TaskLimits
 from reagent.tasks.hotpotqa import HotpotQA
-from reagent.tasks.reading import SourceRow
-from reagent.tasks.retrieval import ASKED, BETWEEN
+from reagent.tasks.retrieval import QUESTION_PREFIX, SEPARATOR
+from reagent.tasks.source_rows import SourceRow
 from rrm.data.seeds import derive_seed
 from rrm.errors import ConfigError
 
@@ -22,8 +22,8 @@ PASSAGE_CHARS = 600
 """Most characters of a passage; the rest is left out."""
 
 
-class GoldPassages(HotpotQA):
-    """Meta: `passages`, the texts in the prompt."""
+class ReadingComprehension(HotpotQA):
+    """Meta: `passages`, the texts in the prompt. Class attributes: see `Benchmark`."""
 
     name: ClassVar[str] = "reading"
     title: ClassVar[str] = "HotpotQA or 2Wiki, passages given"
@@ -59,4 +59,4 @@ class GoldPassages(HotpotQA):
         return replace(task, meta={**task.meta, "passages": [f"{p.title}: {p.text}"[:PASSAGE_CHARS] for p in shown]})
 
     def question(self, task: Task) -> str:
-        return BETWEEN.join([*task.meta["passages"], f"{ASKED} {task.question}"])
+        return SEPARATOR.join([*task.meta["passages"], f"{QUESTION_PREFIX} {task.question}"])
