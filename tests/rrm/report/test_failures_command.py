@@ -140,6 +140,23 @@ def test_parallel_calls_are_wasted_by_their_own_results() -> None:
         assert wasted_calls(t, ())["errored"] == (messages[0].content == "Error: 404")
 
 
+@pytest.mark.parametrize(
+    ("name", "result", "errored", "unused"),
+    [
+        ("edit", "written", 0, 0),
+        ("refund", "ok", 0, 0),
+        ("search", "Fulda lies south", 0, 1),
+        ("bash", "Fulda lies south", 0, 1),
+        ("refund_v2", "Unknown function: refund_v2", 1, 0),
+        ("refund", "1 validation error for refund\namount\n  Field required", 1, 0),
+    ],
+)
+def test_calls_that_change_something_are_not_wasted(name: str, result: str, errored: int, unused: int) -> None:
+    t = run(0, ("", "", result))
+    t.messages[1].tool_calls = [ToolCall(name=name, arguments={"text": "x"})]
+    assert wasted_calls(t, ()) == {"calls": 1, "identical": 0, "errored": errored, "never_used": unused}
+
+
 def test_a_judge_s_rows_are_taken_and_what_it_is_unsure_of_is_not(tmp_path: Path) -> None:
     runs = [run(n, LOOK, end="Bonn") for n in range(3)]
     verdicts = [("bad", "", 0.1), ("bad", "gave_up_early: it says so", 0.0), ("unsure", "", 0.5)]
