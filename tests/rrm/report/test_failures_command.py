@@ -371,6 +371,18 @@ def test_a_bar_leads_to_the_step_and_nothing_executes(browser: Chromium, tmp_pat
     browser.open((tmp_path / "r.html").as_uri())
     browser.wait("document.querySelector('.kind')")
     assert browser.evaluate("document.querySelectorAll('.kind > summary .whisker').length") == 1
+    fills = "Array.from(document.querySelectorAll('.kind .fill'), (bar) => bar.style.width)"
+    assert browser.evaluate(fills) == [f"{100 * round(len(HOSTILE) / (len(HOSTILE) + 1), 4):g}%"] * 2  # of 0 to 100 %
+    assert browser.evaluate("document.querySelectorAll('.kind-names .axis').length") == 2
+    names = "Array.from(document.querySelectorAll('.kind-names'), (line) => line.textContent)"
+    assert [line.split("interval")[1] for line in browser.evaluate(names)] == [
+        "runs with itfirst step, median", "of runscommonest mistake",
+    ]  # fmt: skip
+    shown = "Array.from(document.querySelectorAll('.filters .field:not([hidden])'), (field) => field.firstElementChild?.textContent ?? '')"
+    assert "Kind" in browser.evaluate(shown) and "Score" not in browser.evaluate(shown)
+    assert browser.evaluate("getComputedStyle(judged.closest('label')).display") == "none"
+    assert browser.evaluate("sort.value") == "bad true" and "Scored" not in browser.evaluate("list.textContent")
+    assert browser.evaluate("Array.from(answer.options, (option) => option.text)") == ["any", "repeat"]
     asked = f"{len(HOSTILE)} of {len(HOSTILE) + 1} runs"
     assert asked in browser.evaluate("document.querySelector('.kind > summary').textContent")
     browser.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
