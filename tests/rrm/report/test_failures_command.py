@@ -157,7 +157,9 @@ def test_calls_that_change_something_are_not_wasted(name: str, result: str, erro
     assert wasted_calls(t, ()) == {"calls": 1, "identical": 0, "errored": errored, "never_used": unused}
 
 
-def test_a_judge_s_rows_are_taken_and_what_it_is_unsure_of_is_not(tmp_path: Path) -> None:
+def test_a_judge_s_rows_are_taken_and_what_it_is_unsure_of_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     runs = [run(n, LOOK, end="Bonn") for n in range(3)]
     verdicts = [("bad", "", 0.1), ("bad", "gave_up_early: it says so", 0.0), ("unsure", "", 0.5)]
     judge = {"model": "small", "prompt_version": "3", "mode": "steps"}
@@ -170,6 +172,8 @@ def test_a_judge_s_rows_are_taken_and_what_it_is_unsure_of_is_not(tmp_path: Path
     said = [[(m["kind"], m["by"], m["p_good"]) for m in row["mistakes"]] for row in rows]
     assert said == [[("wrong_answer", "likely", 0.1)], [("gave_up_early", "judge", 0.0)], []]
     assert found["unsure_runs"] == 1 and found["kinds"]["wrong_answer"]["examples"][0]["quote"] == "Bonn"
+    (warning,) = [m for m in caplog.messages if "unsure steps" in m]
+    assert "rrm score --out-of-domain keep" in warning and "rrm score --escalate" in warning  # --scores refuses both
 
 
 def test_a_run_counts_for_the_kinds_it_was_asked_about(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -360,6 +364,7 @@ def test_a_terminal_gets_a_table_without_control_characters(tmp_path: Path) -> N
         "\x1b" not in said
         and "100.0%" in said
         and "1 of 1" in said
+        and "runs with it" in said
         and "mistakes without a step: 0" in said
         and "{" not in said
     )
