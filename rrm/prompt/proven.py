@@ -106,7 +106,7 @@ def proven_mistakes(trajectory: Trajectory, changes_state: Collection[str] = ())
         worked = bool(returned) and not wrong and all(error_of(text) is None for text in returned)  # the tool exists
         if wrong or (foreign and not worked):
             mistakes[k] = "malformed_call"
-        elif step.calls and step.returns and latest.get(key) == returned and not any(map(_changes_by_itself, returned)):
+        elif step.calls and step.returns and latest.get(key) == returned and not any(map(changes_by_itself, returned)):
             mistakes[k] = "repeat"
             repeats[key].append(k)
         elif key in latest and latest[key] != returned:
@@ -123,7 +123,8 @@ def proven_mistakes(trajectory: Trajectory, changes_state: Collection[str] = ())
     return mistakes
 
 
-def _changes_by_itself(result: str) -> bool:
+def changes_by_itself(result: str) -> bool:
+    """Tell whether a result may differ when its call is made again: a time-out, `running`, `queued`."""
     return is_transient(result) or (len(result) < _HEAD and _UNFINISHED.search(result) is not None)
 
 

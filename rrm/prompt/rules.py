@@ -31,7 +31,7 @@ from rrm.prompt.actions import (
 )
 from rrm.prompt.answers import stated_answer
 from rrm.prompt.failures import error_of, is_transient, told_by_environment
-from rrm.prompt.proven import call_is_wrong
+from rrm.prompt.proven import call_is_wrong, changes_by_itself
 from rrm.prompt.rendering import answers
 
 # Of the checks: labels of another version are not mixed into one file.
@@ -372,7 +372,7 @@ def wasted_calls(trajectory: Trajectory, repeated: Collection[int]) -> dict[str,
     """Count `calls`, and those that were `identical` (of the steps in `repeated`), `errored` or `never_used`, each once.
 
     `errored`: the result is an error, or proves the call malformed. `never_used`: a later message exists, and none has a word that
-    the result was the first to bring; only calls that read count, by their tool's name or their code.
+    the result was the first to bring; only calls that read count, by their tool's name or their code, and no polling.
     """
     run = [_StepFacts(step) for step in trajectory.steps]
     task_words = content_words(trajectory.task or " ".join(m.text() for m in trajectory.prelude))
@@ -386,7 +386,8 @@ def wasted_calls(trajectory: Trajectory, repeated: Collection[int]) -> dict[str,
         errored = _errored_calls(facts, n)
         counts["errored"] += errored
         reads = all(only_reads(action) for action in facts.actions if action.kind != "answer")
-        counts["never_used"] += n - errored if used is False and reads else 0
+        unused = used is False and reads and not changes_by_itself(facts.observation)
+        counts["never_used"] += n - errored if unused else 0
     return counts
 
 

@@ -147,6 +147,7 @@ def test_parallel_calls_are_wasted_by_their_own_results() -> None:
         ("refund", "ok", 0, 0),
         ("search", "Fulda lies south", 0, 1),
         ("bash", "Fulda lies south", 0, 1),
+        ("status", "running", 0, 0),
         ("refund_v2", "Unknown function: refund_v2", 1, 0),
         ("refund", "1 validation error for refund\namount\n  Field required", 1, 0),
     ],
