@@ -26,7 +26,7 @@ SAMPLES = {
     "rrm.data.pictures:parts": [r"\[image (\d{1,6}) 0f3a\]"],
     "rrm.engines.hidden:_compiled": _SECRET,
     "rrm.engines.hidden:_without": [f"(?=({''.join(_SECRET)}))"],
-    "rrm.evaluation.failures:standing": [r"look\s++it\s++up"],
+    "rrm.evaluation.failures:find_quote": [r"look\s++it\s++up"],
     "rrm.judge.answers:answer_of": [r"(?<!\s)\s*+(?:/|out of)\s*+5\s*+\Z"],
     "rrm.prompt.neutralise:_control_and": [r"<\s*+/?\s*+(?:a|note)\s*+>"],
     "rrm.prompt.template:__init__": _SPECIAL,

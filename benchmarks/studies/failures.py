@@ -58,7 +58,10 @@ def stepshield(runs: Sequence[LabelledRun]) -> Iterator[Pair]:
 
 def agreement(pairs: Sequence[Pair], others: Sequence[Pair]) -> dict[str, Any]:
     commonest = Counter(known for known, _, _ in others).most_common(1)[0][0]
-    of_kind = {kind: [k == g for k, g, _ in pairs if k == kind] for kind in sorted({k for k, _, _ in pairs})}
+    of_kind = {
+        kind: [known == given for known, given, _ in pairs if known == kind]
+        for kind in sorted({known for known, _, _ in pairs})
+    }
     return {
         "steps": len(pairs),
         "agree": round(float(np.mean([known == given for known, given, _ in pairs])), 3),
@@ -93,8 +96,8 @@ def who_and_when(judge: str | None) -> dict[str, Any] | None:
         runs.append(Trajectory(id=row["id"], task=row["question"], messages=messages))
     known = [int(row["mistake_step"]) + 1 for row in rows]
     loaded = None if judge is None else AgentRRM.from_pretrained(judge, out_of_domain="keep")
-    said = [None] * len(runs) if loaded is None else loaded.judge(runs, mode="steps")
-    first = [failures_of(run, feedback)["first_step"] or 0 for run, feedback in zip(runs, said, strict=True)]
+    judgements = [None] * len(runs) if loaded is None else loaded.judge(runs, mode="steps")
+    first = [failures_of(run, feedback)["first_step"] or 0 for run, feedback in zip(runs, judgements, strict=True)]
     asked = [row["question_id"] for row in rows]
     others = [[k for k, other in zip(known, asked, strict=True) if other != mine] for mine in asked]
     commonest = [Counter(steps).most_common(1)[0][0] for steps in others]
@@ -131,14 +134,15 @@ def main() -> None:
         return
     runs = load()
     sound = [run for run in runs if run.succeeded and run.source in WEIGHTS and run.ships]
-    parts = [[r for r in sound if (r.part == "test") is left_out] for left_out in (True, False)]
-    left_out, others = (list(plants(part, 2500)) for part in parts)
-    shield = [list(stepshield([r for r in runs if (r.part == "test") is out])) for out in (True, False)]
+    left_out, others = (
+        list(plants([r for r in sound if (r.part == "test") is is_test], 2500)) for is_test in (True, False)
+    )
+    test_runs, other_runs = ([r for r in runs if (r.part == "test") is is_test] for is_test in (True, False))
     folds = {fold: [p for p in left_out if p[2] in sources] for fold, sources in FOLDS.items()}
     found = {
         "plants": agreement(left_out, others),
         "plants_by_fold": {fold: agreement(pairs, others)["agree"] for fold, pairs in folds.items()},
-        "stepshield": agreement(*shield),
+        "stepshield": agreement(list(stepshield(test_runs)), list(stepshield(other_runs))),
         "quotes": verbatim(random.Random(0).sample(runs, 1000)),
         "who_and_when": who_and_when(args.judge),
         "speed": speed(args.runs),

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 RULES = "rules"
-CHAT = ("openai:", "command:", "vision:")  # judges that answer questions of ours
+CHAT_PREFIXES = ("openai:", "command:", "vision:")  # judges that answer questions of ours
 GROUPS = 10  # of a field, in the table
-UNKNOWN = {
-    "unsure_runs": "have steps that the judge is unsure of: of these only the rules speak; --out-of-domain keep takes its verdicts, "
-    "--escalate asks a chat judge",
-    "unjudged": "have no judgement, so that only the rules speak of them; the same command asks again",
+UNJUDGED_WARNINGS = {
+    "unsure_runs": "have unsure steps, which only the rules judged; {0} --out-of-domain keep takes the judge's verdicts (an option of "
+    "{0} --help-all), {0} --escalate asks a chat judge",
+    "unjudged": "have no judgement: only the rules judged them; {1} asks again",
 }
 
 
@@ -43,14 +43,16 @@ def command(
     output: Path | None = typer.Option(
         None, "-o", "--output", metavar="OUT.jsonl", help="A row a run: its mistakes. Default: RUNS.failures.jsonl."
     ),
-    html: Path | None = typer.Option(None, metavar="REPORT.html", help="Also write a page: a bar a kind, to the step."),
+    html: Path | None = typer.Option(
+        None, metavar="REPORT.html", help="Also write a page: a bar per kind, with links to steps."
+    ),
     scores: Path | None = typer.Option(
         None, metavar="SCORED.jsonl", help="Take these rows of rrm score; no judge is asked."
     ),
     categories: Path | None = typer.Option(
         None,
         metavar="FILE.yaml",
-        help="Your own kinds, `name: what such a step does`; others than the twelve take a chat judge.",
+        help="Your own kinds, `name: what such a step does`; kinds beyond the twelve need a chat judge.",
     ),
     by: list[str] = typer.Option([], metavar="FIELD", help="Groups: model, task, tool, or a path in meta. Repeatable."),
     against: Path | None = typer.Option(
@@ -67,10 +69,10 @@ def command(
     """Say what goes wrong in many runs: mistakes by kind with 95 % intervals, where, and quotes that show them.
 
     `--model rules` takes what rules prove, in seconds. Otherwise the judge's rows go to OUT.scores.jsonl as those of rrm score, and a stopped
-    run goes on there. A judge that says `bad` alone gets the step's likely kind; a chat judge is asked for each kind, and its quotes are
-    checked to stand in their step. Shares are of what rules and judge say: rrm estimate says from labels what is true.
+    run goes on there. Where a judge only says `bad`, the step's form suggests the kind; a chat judge is asked for each kind, and its
+    quotes are checked to occur in their step. Shares are of what rules and judge say: rrm estimate says from labels what is true.
     """
-    from rrm.evaluation.failure_counts import count_failures, grown, read_failures
+    from rrm.evaluation.failure_counts import changes_since, count_failures, read_failures
     from rrm.evaluation.failures import PROVABLE, failures_of
 
     output = output or beside(inputs, ".failures.jsonl")
@@ -85,6 +87,9 @@ def command(
         raise ConfigError(f"rules alone find {', '.join(PROVABLE)}, and {categories} has none of them: name a judge")
     before = None if against is None else read_failures(against)
     reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
+    scorer, retry = (
+        ("rrm failures", "the same command") if scores is None else ("rrm score", "rrm score --retry-errors")
+    )
     with ErrorLog(output) as errors:
         if scores is None and judge.model != RULES:
             scores = output.with_name(f"{output.stem}.scores.jsonl")
@@ -97,14 +102,14 @@ def command(
         scored.check()
         figures["unjudged"] += sum(row["judge"] is None for row in rows)
     if before is not None:
-        figures["against"] = grown(before, rows, list(kinds))
+        figures["against"] = changes_since(before, rows, list(kinds))
         warn_of_differences(before, rows)
     write_lines(output, (json.dumps(row) for row in rows))
     if html is not None:
         write_page(html, read_inputs(inputs, None, **reading), rows, scored, {**figures, "descriptions": dict(kinds)})
-    for figure, text in UNKNOWN.items():
+    for figure, text in UNJUDGED_WARNINGS.items():
         if figures[figure]:
-            log.warning("%d of %d runs %s", figures[figure], len(rows), text)
+            log.warning("%d of %d runs %s", figures[figure], len(rows), text.format(scorer, retry))
     if figures["not_asked"]:
         log.warning("no run was asked about %s: no shares of these", ", ".join(figures["not_asked"]))
     made = {"output": str(output), "html": None if html is None else str(html), "errors": errors.written_to}
@@ -145,7 +150,7 @@ def check_options(
             "the transcripts are read twice, standard input only goes once: give a file, or --model rules"
         )
     unknown = [name for name in kinds if name not in MISTAKE_KINDS]
-    if unknown and scores is None and not any(name.startswith(CHAT) for name in asked):
+    if unknown and scores is None and not any(name.startswith(CHAT_PREFIXES) for name in asked):
         meant = did_you_mean(unknown[0], MISTAKE_KINDS)
         raise ConfigError(
             f"--categories: only a chat judge knows {unknown[0]!r}{meant}; give --model openai:URL#model or --escalate"
@@ -168,20 +173,21 @@ def score(
     from rrm.scoring.run import score_file
 
     def load(options: JudgeOptions) -> tuple[Any, Modes | None]:
-        if options.settings is not None or not (options.model or "").startswith(CHAT):
+        if options.settings is not None or not (options.model or "").startswith(CHAT_PREFIXES):
             return options.load(), None
         return replace(options, criteria=cast(Any, questions_of(kinds))).load(), Modes.score
 
-    first, second = (judge, None) if escalate is None else judge.escalating(escalate)
-    (loaded, mode), stronger = load(first), None if second is None else load(second)
-    run: dict[str, Any] = {"overwrite": overwrite, "retry_errors": True, "total": count_inputs(inputs, reading)}
-    run["mode"] = chosen_mode(mode, loaded, Modes.full)
+    small_options, large_options = (judge, None) if escalate is None else judge.escalating(escalate)
+    (small, mode), large = load(small_options), None if large_options is None else load(large_options)
+    score_options: dict[str, Any] = {
+        "overwrite": overwrite, "retry_errors": True, "total": count_inputs(inputs, reading), "mode": chosen_mode(mode, small, Modes.full),
+    }  # fmt: skip
     trajectories = read_inputs(inputs, None, **reading)
-    if stronger is None:
-        done = score_file(loaded, trajectories, path, **run)
+    if large is None:
+        done = score_file(small, trajectories, path, **score_options)
     else:
-        run |= {"mode": mode_of_small(run["mode"], loaded), **escalation_of(*stronger, 0.0)}
-        done = score_cascade(loaded, stronger[0], trajectories, path, **run)
+        score_options |= {"mode": mode_of_small(score_options["mode"], small), **escalation_of(*large, 0.0)}
+        done = score_cascade(small, large[0], trajectories, path, **score_options)
     if done.stopped is not None:
         raise SpendingLimit(f"{path}: {done.stopped}")
 
@@ -224,30 +230,31 @@ def write_page(
 def show(figures: Mapping[str, Any]) -> None:
     """Print the kinds that were found, each with its clearest run; then groups, calls and loops."""
     against, width = figures.get("against"), shutil.get_terminal_size().columns
-    named = max(map(len, figures["kinds"]), default=0)
-    typer.echo(f"{'kind':{named}}  runs of asked  share of runs           from step{'  change' if against else ''}")
+    name_width = max(map(len, figures["kinds"]), default=0)
+    head = f"{'kind':{name_width}}  runs with it  {'share of runs asked':24}{'first step':>10}"
+    typer.echo(f"{head}  change" if against else head)
     for name, figure in figures["kinds"].items():
         if not figure["runs"] and not against:
             continue
         first = "" if figure["first_step"] is None else f"{figure['first_step']:g}"
         changed = change_text(against[name]) if against and name in against else ""
         runs = f"{figure['runs']} of {figure['of']}"
-        typer.echo(f"{name:{named}}  {runs:>13}  {share_text(figure):24}{first:>9}  {changed}".rstrip())
+        typer.echo(f"{name:{name_width}}  {runs:>12}  {share_text(figure):24}{first:>10}  {changed}".rstrip())
         for example in figure["examples"][:1]:
             typer.echo("  " + printable(f"{example['id']} step {example['step']}: {example['quote']}", width - 2))
     for field, groups in figures["by"].items():
-        typer.echo(f"by {field}, runs with a mistake:")
+        typer.echo(f"{'by ' + printable(field, 37):42} {'of runs':>7}  {'share with a mistake':24} commonest")
         for name, group in list(groups.items())[:GROUPS]:
             most = max(group["kinds"], key=lambda name: group["kinds"][name]["runs"], default="none")
             failing = group["failing"]
-            typer.echo(f"  {printable(name, 40):40} {failing['of']:6}  {share_text(failing):24} most: {most}")
+            typer.echo(f"  {printable(name, 40):40} {failing['of']:7}  {share_text(failing):24} {most}")
     calls, looping, quotes = figures["calls"], figures["looping"], figures["quotes"]
     wasted = ", ".join(f"{calls[name]} {name.replace('_', ' ')}" for name in ("identical", "errored", "never_used"))
     typer.echo(
         f"{share_text(figures['failing'])} of {figures['runs']} runs have a mistake, {share_text(looping)} loop."
     )
     typer.echo(
-        f"Of {calls['calls']} calls: {wasted}. Quotes that did not stand in their step: {quotes['dropped']}; "
+        f"Of {calls['calls']} calls: {wasted}. Quotes that did not occur in their step: {quotes['dropped']}; "
         f"mistakes without a step: {quotes['unplaced']}."
     )
 

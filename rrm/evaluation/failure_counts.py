@@ -38,22 +38,26 @@ def share(hits: Sequence[bool], questions: Sequence[str]) -> Share:
     """Return the share of runs that are hits; both sequences have one entry a run, at least one."""
     n, p = len(hits), float(np.mean(hits))
     codes: dict[str, int] = {}
-    places = [codes.setdefault(question, len(codes)) for question in questions]
-    few = float(len(codes))
+    question_index = [codes.setdefault(question, len(codes)) for question in questions]
+    effective_n = float(len(codes))
     if 1 < len(codes) < n and 0 < p < 1:
-        apart = np.bincount(places, weights=np.asarray(hits, float)) - p * np.bincount(places)
-        few = n / max(1.0, float(apart @ apart) * len(codes) / (len(codes) - 1) / (n * p * (1 - p)))
-    middle, root = p + Z**2 / (2 * few), Z * math.sqrt(p * (1 - p) / few + Z**2 / (4 * few**2))
-    low, high = ((middle + sign * root) / (1 + Z**2 / few) for sign in (-1, 1))
+        hits_by_question = np.bincount(question_index, weights=np.asarray(hits, float))
+        question_residuals = hits_by_question - p * np.bincount(question_index)
+        variance = float(question_residuals @ question_residuals) * len(codes) / (len(codes) - 1)
+        design_effect = variance / (n * p * (1 - p))
+        effective_n = n / max(1.0, design_effect)
+    middle = p + Z**2 / (2 * effective_n)
+    root = Z * math.sqrt(p * (1 - p) / effective_n + Z**2 / (4 * effective_n**2))
+    low, high = ((middle + sign * root) / (1 + Z**2 / effective_n) for sign in (-1, 1))
     return Share(sum(hits), n, round(p, 4), round(max(0.0, min(low, p)), 4), round(min(1.0, max(high, p)), 4))
 
 
 def difference(before: Share, now: Share) -> dict[str, float]:
     """Return `value`, `low`, `high` of now − before."""
     value = now.value - before.value
-    down = math.hypot(now.value - now.low, before.high - before.value)
-    up = math.hypot(now.high - now.value, before.value - before.low)
-    return {"value": round(value, 4), "low": round(value - down, 4), "high": round(value + up, 4)}
+    lower_width = math.hypot(now.value - now.low, before.high - before.value)
+    upper_width = math.hypot(now.high - now.value, before.value - before.low)
+    return {"value": round(value, 4), "low": round(value - lower_width, 4), "high": round(value + upper_width, 4)}
 
 
 def kind_shares(rows: Sequence[Row], kinds: Iterable[str], tool: str | None = None) -> dict[str, Share]:
@@ -93,6 +97,7 @@ def count_failures(rows: Sequence[Row], kinds: Sequence[str], by: Sequence[str] 
 
 
 def _kinds(rows: Sequence[Row], kinds: Sequence[str]) -> dict[str, Any]:
+    """Return the figures of each kind, commonest first."""
     mistakes: dict[str, list[tuple[Row, Row]]] = defaultdict(list)
     for row in rows:
         for mistake in row["mistakes"]:
@@ -119,13 +124,13 @@ def clearest(mistakes: Sequence[tuple[Row, Row]]) -> list[Row]:
         key=lambda pair: (pair[1]["by"] != "rules", pair[1].get("p_good", 0.0), pair[0]["steps"]),
     )
     chosen: dict[str, Row] = {}
-    for new_question in (True, False):
+    for one_per_question in (True, False):  # first pass: a run of each question; second: any others, to fill up
         questions = set[str]()
         for row, m in order:
             if (
                 len(chosen) < EXAMPLES
                 and row["id"] not in chosen
-                and not (new_question and row["question"] in questions)
+                and not (one_per_question and row["question"] in questions)
             ):
                 questions.add(row["question"])
                 chosen[row["id"]] = {"id": row["id"], **{n: m.get(n) for n in ("step", "quote", "why", "by")}}
@@ -150,7 +155,7 @@ def _groups(rows: Sequence[Row], kinds: Sequence[str], field: str) -> dict[str, 
     return dict(sorted(groups.items(), key=lambda item: -item[1]["failing"]["runs"]))
 
 
-def grown(before: Sequence[Row], now: Sequence[Row], kinds: Sequence[str]) -> dict[str, Any]:
+def changes_since(before: Sequence[Row], now: Sequence[Row], kinds: Sequence[str]) -> dict[str, Any]:
     """Return kind → share before, and the difference, of the kinds asked in both; most grown first."""
     earlier, later = kind_shares(before, kinds), kind_shares(now, kinds)
     changes = {

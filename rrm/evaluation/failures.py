@@ -1,4 +1,4 @@
-"""Find the mistakes of one run by kind, its loops and wasted calls, with quotes that stand in their step (`rrm failures`)."""
+"""Find the mistakes of one run by kind, its loops and wasted calls, with quotes that occur in their step (`rrm failures`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rrm.prompt.rules import wasted_calls
 from rrm.scoring.label_estimates import field_of
 
 Row = dict[str, Any]
-QUOTE, LEAST_QUOTE = 200, 3
+MAX_QUOTE_CHARS, MIN_QUOTE_CHARS = 200, 3
 """Most and fewest characters of a quote."""
 PRESENT = "yes"
 PROVABLE = ("malformed_call", "repeat", "invented_result")
@@ -70,7 +70,7 @@ def failures_of(
     quotes = {"checked": 0, "dropped": 0, "unplaced": 0}
     asked = asked_kinds(feedback, categories)
     if feedback is not None and feedback.status == "scored":
-        mistakes += _judged(trajectory, feedback, asked, counted, quotes)
+        mistakes += _judge_mistakes(trajectory, feedback, asked, counted, quotes)
     mistakes = sorted(({**m, "tools": tools[m["step"]]} for m in mistakes), key=lambda m: m["step"])
     source = trajectory.source
     return {
@@ -125,14 +125,14 @@ def as_feedback(row: Mapping[str, Any], feedback: Feedback | None, descriptions:
     return own.model_copy(update={"findings": findings, "criteria": answers or None})
 
 
-def _judged(
+def _judge_mistakes(
     trajectory: Trajectory, feedback: Feedback, asked: Collection[str], proven: Collection[int], quotes: dict[str, int]
 ) -> Iterator[Row]:
     """Yield the mistakes that a judge found: its answers by kind; its bad steps, or a small judge's, with likely kinds."""
     steps, named_steps = trajectory.steps, set(proven)
     answers = {name: a for name, a in (feedback.criteria or {}).items() if name in asked}
     for mistake, answer in answers.items():
-        if answer.label == PRESENT and (named := _named(answer, steps, quotes)) and named["step"] not in proven:
+        if answer.label == PRESENT and (named := _locate_answer(answer, steps, quotes)) and named["step"] not in proven:
             named_steps.add(named["step"])
             yield {**named, "kind": mistake, "by": "judge"}
     small = feedback.small_judge
@@ -153,19 +153,19 @@ def _judged(
             }
 
 
-def _named(answer: CriterionAnswer, steps: Sequence[Step], quotes: dict[str, int]) -> Row | None:
+def _locate_answer(answer: CriterionAnswer, steps: Sequence[Step], quotes: dict[str, int]) -> Row | None:
     """Return the step of an answer and its quote, if that stands there; None without a step."""
     why = answer.why or ""
-    quoted = next((a or b for a, b in _QUOTED.findall(why) if len(a or b) >= LEAST_QUOTE), None)
+    quoted = next((a or b for a, b in _QUOTED.findall(why) if len(a or b) >= MIN_QUOTE_CHARS), None)
     k = next((k for k in answer.steps if 1 <= k <= len(steps)), None)
     quote = None
     if quoted is not None:
         places = range(1, len(steps) + 1) if k is None else (k,)
-        k, quote = next(((n, text) for n in places if (text := standing(quoted, steps[n - 1]))), (k, None))
+        k, quote = next(((n, text) for n in places if (text := find_quote(quoted, steps[n - 1]))), (k, None))
         quotes["checked"] += 1
     quotes["dropped"] += quoted is not None and quote is None
     quotes["unplaced"] += k is None
-    return None if k is None else {"step": k, "quote": quote, "why": why[: 2 * QUOTE]}
+    return None if k is None else {"step": k, "quote": quote, "why": why[: 2 * MAX_QUOTE_CHARS]}
 
 
 # ---- quotes ----------------------------------------------------------------------------------------------------------
@@ -188,9 +188,9 @@ def texts_of(step: Step) -> list[str]:
     ]
 
 
-def standing(quote: str, step: Step) -> str | None:
-    """Return the step's own words that a quote repeats, blanks aside; None where they do not stand there."""
-    words = quote[: 2 * QUOTE].strip("… \t\n").split()
+def find_quote(quote: str, step: Step) -> str | None:
+    """Return the step's own words that a quote repeats, ignoring whitespace; None where the step lacks them."""
+    words = quote[: 2 * MAX_QUOTE_CHARS].strip("… \t\n").split()
     if not words:
         return None
     pattern = re.compile(r"\s++".join(map(re.escape, words)))
@@ -201,25 +201,27 @@ def own_quote(step: Step, mistake: str) -> str | None:
     """Return the words of a step that show it: of a malformed call its result, else words, else the call."""
     texts = texts_of(step)
     results = [m.text() for m in step.observations] if mistake == "malformed_call" else []
-    quote = next((text.strip() for text in [*results, *texts] if len(text.strip()) >= LEAST_QUOTE), "")
-    if len(quote) > QUOTE:
-        quote = quote[:QUOTE].rsplit(maxsplit=1)[0] if " " in quote[:QUOTE] else quote[:QUOTE]
-    return standing(quote, step)
+    quote = next((text.strip() for text in [*results, *texts] if len(text.strip()) >= MIN_QUOTE_CHARS), "")
+    if len(quote) > MAX_QUOTE_CHARS:
+        quote = (
+            quote[:MAX_QUOTE_CHARS].rsplit(maxsplit=1)[0] if " " in quote[:MAX_QUOTE_CHARS] else quote[:MAX_QUOTE_CHARS]
+        )
+    return find_quote(quote, step)
 
 
 # ---- loops and groups ------------------------------------------------------------------------------------------------
 
 
 def loops(steps: Sequence[CanonicalStep]) -> list[tuple[int, int, int]]:
-    """Return (first step, period, steps) of each loop: what was done and came back is the same, twice, or thrice in a row."""
+    """Return (first step, period, steps) of maximal stretches where steps repeat with a period: two rounds or more, three for period 1."""
     codes: dict[Any, int] = {}
     keys = [(tuple(c.text for c in s.calls) or s.thought, s.answer, s.returns) for s in steps]
-    run = np.array([codes.setdefault(key, len(codes)) for key in keys])
+    codes_in_order = np.array([codes.setdefault(key, len(codes)) for key in keys])
     stretches: list[tuple[int, int, int]] = []
-    for period in range(1, len(run) // 2 + 1 if len(codes) < len(run) else 0):
-        same = np.concatenate([[False], run[period:] == run[:-period], [False]])
-        edges = np.flatnonzero(np.diff(same.astype(np.int8))).reshape(-1, 2)
-        for start, end in edges[edges[:, 1] - edges[:, 0] >= max(period, 2)].tolist():
+    for period in range(1, len(keys) // 2 + 1 if len(codes) < len(keys) else 0):
+        equal_after_period = np.concatenate([[False], codes_in_order[period:] == codes_in_order[:-period], [False]])
+        bounds = np.flatnonzero(np.diff(equal_after_period.astype(np.int8))).reshape(-1, 2)
+        for start, end in bounds[bounds[:, 1] - bounds[:, 0] >= max(period, 2)].tolist():
             if not any(s - 1 <= start and end + period <= s - 1 + n for s, _, n in stretches):
                 stretches.append((start + 1, period, end - start + period))
     return sorted(stretches)

@@ -153,6 +153,9 @@ _CHANGES = re.compile(
     r"swap|switch|take|toggle|touch|transfer|type|undo|uninstall|update|upload|use|wait|write"
 )
 _READS = re.compile(r"check|describe|fetch|find|get|list|lookup|query|read|search|show|status|view")
+_READS_TOO = re.compile(
+    _READS.pattern + r"|browse|calculate|calculator|count|grep|load|retrieve|weather|wiki(?:pedia)?"
+)
 _RUNS = re.compile(r"bash|code|command|exec|execute|interpreter|ipython|python|run|shell|sql|terminal")
 _WORDS = re.compile(r"[A-Z]?[a-z]++|[A-Z]++(?![a-z])")
 _CODE_CHANGES = re.compile(
@@ -174,6 +177,13 @@ def changes_state(action: Action) -> bool:
     if action.kind == "code" or says(_RUNS):
         return _CODE_CHANGES.search(action.raw or action.text) is not None
     return action.kind == "call" and not says(_READS) and says(_CHANGES)
+
+
+def only_reads(action: Action) -> bool:
+    """Tell from an action's tool name, or from its code, if it changes nothing; False where the name does not say."""
+    words = [word.lower() for word in _WORDS.findall(action.name)]
+    reads = action.kind == "code" or any(pattern.fullmatch(word) for pattern in (_RUNS, _READS_TOO) for word in words)
+    return reads and not changes_state(action)
 
 
 def makes_up_result(step: Step) -> bool:

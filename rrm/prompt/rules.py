@@ -20,9 +20,18 @@ from rrm.data.annotation import Annotation, Finding
 from rrm.data.feedback import format_findings
 from rrm.data.text import YES_NO, PhraseText, content_words, normalise, whole_words
 from rrm.data.trajectory import Step, Trajectory
-from rrm.prompt.actions import Action, actions_of, changes_state, final_answer, makes_up_result, observation_text
+from rrm.prompt.actions import (
+    Action,
+    actions_of,
+    changes_state,
+    final_answer,
+    makes_up_result,
+    observation_text,
+    only_reads,
+)
 from rrm.prompt.answers import stated_answer
 from rrm.prompt.failures import error_of, is_transient, told_by_environment
+from rrm.prompt.proven import call_is_wrong, changes_by_itself
 from rrm.prompt.rendering import answers
 
 # Of the checks: labels of another version are not mixed into one file.
@@ -360,7 +369,11 @@ def check_steps(trajectory: Trajectory) -> tuple[list[Finding], Counter[str]]:
 
 
 def wasted_calls(trajectory: Trajectory, repeated: Collection[int]) -> dict[str, int]:
-    """Count `calls`, and those that were `identical` (of the steps in `repeated`), `errored` or `never_used`, each once."""
+    """Count `calls`, and those that were `identical` (of the steps in `repeated`), `errored` or `never_used`, each once.
+
+    `errored`: the result is an error, or proves the call malformed. `never_used`: a later message exists, and none has a word that
+    the result was the first to bring; only calls that read count, by their tool's name or their code, and no polling.
+    """
     run = [_StepFacts(step) for step in trajectory.steps]
     task_words = content_words(trajectory.task or " ".join(m.text() for m in trajectory.prelude))
     counts: dict[str, int] = {"calls": 0, "identical": 0, "errored": 0, "never_used": 0}
@@ -372,17 +385,24 @@ def wasted_calls(trajectory: Trajectory, repeated: Collection[int]) -> dict[str,
             continue
         errored = _errored_calls(facts, n)
         counts["errored"] += errored
-        counts["never_used"] += n - errored if used is False else 0
+        reads = all(only_reads(action) for action in facts.actions if action.kind != "answer")
+        unused = used is False and reads and not changes_by_itself(facts.observation)
+        counts["never_used"] += n - errored if unused else 0
     return counts
 
 
 def _errored_calls(facts: _StepFacts, calls: int) -> int:
     """Count a step's calls that failed, by the result of each; one result without an id speaks of all calls."""
     results = [(call, m) for call, m in answers(facts.step) if m is not None and m.role == "tool"]
+    names = {action.name for action in facts.actions}
     if len(results) < 2 and all(call is None for call, _ in results):
-        return calls if facts.error else 0
+        wrong = bool(names) and any(call_is_wrong(m.text(), names) for _, m in results)
+        return calls if facts.error or wrong else 0
     failed = [
-        call for call, m in results if _StepFacts(facts.step.model_copy(update={"observations": [m]})).error is not None
+        call
+        for call, m in results
+        if call_is_wrong(m.text(), names)
+        or _StepFacts(facts.step.model_copy(update={"observations": [m]})).error is not None
     ]
     return min(calls, len(set(failed) - {None}) + failed.count(None))
 

@@ -54,7 +54,7 @@ function verdict(d, steps, name = "Verdict") {
   const scored = d.status === "scored";
   const { score_std: spread, samples } = d.judge;
   const raw = d.raw === null ? null : `${d.judge.calibrated === false ? "not calibrated" : "calibrated"}; raw ${d.raw.toFixed(3)}${spread ? ` ± ${spread.toFixed(3)} over ${samples} samples` : ""}`;
-  const headline = scored
+  const headline = !KNOWN.score && scored ? null : scored
     ? h("div", { class: "headline" }, h("span", { class: "big num" }, score2(d.score)), scoreBar(d.score), h("span", { class: "muted" }, raw))
     : h("div", { class: "headline failed" }, icon("warn"), h("strong", null, STATUS[d.status]), h("span", { class: "muted" }, `${STATUS_HELP[d.status]}; there is no score`));
   return h(
@@ -65,11 +65,11 @@ function verdict(d, steps, name = "Verdict") {
     d.outside ? h("p", { class: "cut" }, icon("warn"), `This transcript is ${OUTSIDE}: its score may mean little${d.judge.out_of_domain === "unsure" ? ", and of its steps the judge is unsure" : ""}.${d.distance ? ` It lies ${d.distance.toPrecision(3)} times as far from the training data as the limit.` : ""}`) : null,
     d.reason ? h("div", { class: "reason" }, longText(d.reason, "text mono")) : null,
     d.truncated_tokens ? h("p", { class: "cut" }, icon("cut"), `The judge did not see ${count(d.truncated_tokens, "token")} of this transcript: it was over the budget, and long observations lost their middle.`) : null,
-    d.criteria ? h("div", { class: "said" }, h("h3", null, "Criteria"), h("dl", { class: "answers" }, ...d.criteria.map((one) => criterion(one, steps)))) : null,
+    d.criteria ? h("div", { class: "said" }, h("h3", null, rows.failures ? "Kinds of mistakes" : "Criteria"), h("dl", { class: "answers" }, ...d.criteria.map((one) => criterion(one, steps)))) : null,
     d.critique ? h("div", { class: "said" }, h("h3", null, "Critique"), anchored(d.critique, steps)) : null,
     d.trace ? h("details", { class: "said", open: d.trace.length < 1200 }, h("summary", null, h("h3", null, "Trace"), h("span", { class: "muted" }, count(d.trace.length, "character"))), anchored(d.trace, steps)) : null,
     d.rank ? h("p", { class: "muted" }, `Place ${d.rank.position} of ${d.rank.n_compared} attempts at its question: the score is relative, and says nothing of how good they are.`) : null,
-    judgeDetails(d.judge, d.usage),
+    KNOWN.score ? judgeDetails(d.judge, d.usage) : null,
   );
 }
 

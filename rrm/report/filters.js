@@ -80,7 +80,8 @@ for (const field of ["verdict", "outcome", "judged", "answer"]) {
     refresh();
   });
 }
-$("answer").append(...Object.keys(ANSWERS).map((said) => h("option", { value: said }, said)));
+$("answer").append(...Object.keys(ANSWERS).map((said) => h("option", { value: said }, rows.failures ? words(said.replace(/: yes$/, "")) : said)));
+if (rows.failures) $("answer-name").textContent = "Kind";
 for (const label of document.querySelectorAll("[data-needs]")) label.hidden = !KNOWN[label.dataset.needs];
 
 function toggleStatus(status) {

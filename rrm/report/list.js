@@ -13,7 +13,7 @@ const CELLS_SHOWN = [
   { sort: "id", label: "Transcript", width: "minmax(0, 1fr)" },
   { sort: "second", width: "40px", fill: (cell, i) => (cell.textContent = score2(rows.second[i])) },
   { sort: "outcome", width: "84px", fill: fillOutcome },
-  { sort: "bad", label: "Verdicts on steps", width: "118px" },
+  { sort: "bad", label: rows.failures ? undefined : "Verdicts on steps", width: "118px" },
   { sort: "lowest", label: "Worst p(good)", width: "96px", fill: (cell, i) => (cell.textContent = score2(rows.lowest[i])) },
   { sort: "steps", width: "52px" },
   { sort: "chars", label: "Characters", width: "76px", fill: (cell, i) => (cell.textContent = short(rows.chars[i])) },
@@ -32,9 +32,9 @@ function newRow() {
   const cell = (name) => h("span", { class: name });
   const parts = { score: cell("num score"), bar: scoreBar(null), task: cell("task"), id: cell("id"), bad: cell("mark bad"), good: cell("mark good"), weak: cell("mark weak"), unsure: cell("mark unsure") };
   for (const { sort } of CELLS_SHOWN) if (sort !== "bad") parts[sort] ??= cell(`num ${sort}`);
-  const cells = CELLS_SHOWN.slice(2).map(({ sort }) => (sort === "bad" ? h("span", { class: "marks" }, parts.bad, parts.good, parts.weak, parts.unsure) : parts[sort]));
+  const cells = CELLS_SHOWN.filter(({ sort }) => sort !== "score" && sort !== "id").map(({ sort }) => (sort === "bad" ? h("span", { class: "marks" }, parts.bad, parts.good, parts.weak, parts.unsure) : parts[sort]));
   const meta = h("span", { class: "meta" }, ...cells);
-  const el = h("div", { class: "row", role: "option" }, parts.score, parts.bar, h("span", { class: "what" }, parts.task, parts.id), meta);
+  const el = h("div", { class: "row", role: "option" }, KNOWN.score ? parts.score : null, KNOWN.score ? parts.bar : null, h("span", { class: "what" }, parts.task, parts.id), meta);
   return { el, parts, position: -1, version: -1 };
 }
 
@@ -69,12 +69,13 @@ function fillRow(item, position) {
   el.classList.toggle("unread", unread);
   const outside = scored && rows.outside[i] === true;
   el.classList.toggle("outside", outside);
+  if (!KNOWN.status) return;
   parts.status.title = outside ? `This transcript is ${OUTSIDE}` : "";
   parts.status.replaceChildren(...(outside ? [icon("warn"), unread ? `outside, ${percent(rows.coverage[i])} read` : "outside"] : unread ? [icon("cut"), `${percent(rows.coverage[i])} read`] : scored ? [STATUS.scored] : [icon("warn"), STATUS[rows.status[i]]]));
 }
 
 function rowLabel(i) {
-  const verdict = rows.score[i] === null ? `${STATUS[rows.status[i]]}, no score` : `score ${score2(rows.score[i])}`;
+  const verdict = !KNOWN.status ? count(rows.bad[i], "mistake") : rows.score[i] === null ? `${STATUS[rows.status[i]]}, no score` : `score ${score2(rows.score[i])}`;
   const read = rows.coverage[i] !== null && rows.coverage[i] < READ ? `, ${percent(rows.coverage[i])} of it read` : "";
   const outside = rows.outside[i] ? `, ${OUTSIDE}` : "";
   const said = answersOf(i);

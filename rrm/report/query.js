@@ -2,7 +2,11 @@
 
 /** A score from which on one calls a run good, as long as nobody says another; an outcome from this on is a success. */
 const HALF = 0.5;
-const UNASKED = { text: "", low: null, high: null, verdict: "any", outcome: "any", judged: "any", answer: "any", from: HALF, sort: "score", descending: false };
+const has = (column) => rows[column].some((value) => value !== null);
+const hasScores = !rows.failures || has("score"); // `rrm failures --model rules` gives none
+const KNOWN = { score: hasScores, status: hasScores || rows.status.some((status) => status !== "scored"), outcome: has("outcome"), judged: hasScores && has("outcome"), second: Boolean(rows.comparison), answer: rows.questions.length > 0, seconds: has("seconds"), lowest: has("lowest") };
+
+const UNASKED = { text: "", low: null, high: null, verdict: "any", outcome: "any", judged: "any", answer: "any", from: HALF, ...(KNOWN.score ? { sort: "score", descending: false } : { sort: "bad", descending: true }) };
 const query = { ...UNASKED, statuses: new Set() };
 
 const success = (i) => (rows.outcome[i] === null ? null : rows.outcome[i] >= HALF);
@@ -14,27 +18,25 @@ const apart = (i) => (rows.outcome[i] === null || rows.score[i] === null ? null 
 /** How far two judges' scores are from one another. */
 const gap = (i) => (rows.score[i] === null || rows.second[i] === null ? null : Math.abs(rows.second[i] - rows.score[i]));
 
-const has = (column) => rows[column].some((value) => value !== null);
-const KNOWN = { outcome: has("outcome"), second: Boolean(rows.comparison), answer: rows.questions.length > 0, seconds: has("seconds"), lowest: has("lowest") };
 
 /** What the list can be sorted by; `words` say both directions, the first is descending. */
 const SORTS = {
-  score: { label: "Score", key: (i) => rows.score[i], descending: false, words: ["high first", "low first"] },
+  ...(KNOWN.score && { score: { label: "Score", key: (i) => rows.score[i], descending: false, words: ["high first", "low first"] } }),
   id: { label: "Id", key: (i) => rows.id[i], descending: false, words: ["Z first", "A first"] },
   ...(KNOWN.outcome && {
     outcome: { label: "Outcome", key: (i) => rows.outcome[i], descending: true, words: ["successes first", "failures first"] },
-    ...(!rows.relative && { apart: { label: "Score against outcome", key: apart, descending: true, words: ["furthest apart first", "closest first"] } }),
+    ...(KNOWN.judged && !rows.relative && { apart: { label: "Score against outcome", key: apart, descending: true, words: ["furthest apart first", "closest first"] } }),
   }),
   ...(KNOWN.second && {
     second: { label: "B", key: (i) => rows.second[i], descending: true, words: ["high first", "low first"] },
     ...(!rows.comparison.relative.includes(true) && { gap: { label: "Judge A against B", key: gap, descending: true, words: ["furthest apart first", "closest first"] } }),
   }),
-  bad: { label: "Findings", key: (i) => rows.bad[i] * 1000 + rows.good[i], descending: true, words: ["most bad first", "fewest first"] },
+  bad: { label: rows.failures ? "Mistakes" : "Findings", key: (i) => rows.bad[i] * 1000 + rows.good[i], descending: true, words: [rows.failures ? "most first" : "most bad first", "fewest first"] },
   ...(KNOWN.lowest && { lowest: { label: "Worst step", key: (i) => rows.lowest[i], descending: false, words: ["high first", "low first"] } }),
   steps: { label: "Steps", key: (i) => rows.steps[i], descending: true, words: ["most first", "fewest first"] },
   chars: { label: "Length", key: (i) => rows.chars[i], descending: true, words: ["longest first", "shortest first"] },
   ...(KNOWN.seconds && { seconds: { label: "Time", key: (i) => rows.seconds[i], descending: true, words: ["longest first", "shortest first"] } }),
-  status: { label: "Status", key: (i) => STATUS[rows.status[i]], descending: false, words: ["Z first", "A first"] },
+  ...(KNOWN.status && { status: { label: "Status", key: (i) => STATUS[rows.status[i]], descending: false, words: ["Z first", "A first"] } }),
 };
 
 if (!rows.failures) rows.questions.forEach((name, q) => {
@@ -46,7 +48,7 @@ const answerOf = (i, q) => {
   const answer = rows.criteria[i]?.[q];
   return answer ? answer[1] ?? score2(answer[0]) : null;
 };
-const answersOf = (i) => rows.questions.flatMap((name, q) => (answerOf(i, q) === null ? [] : `${name}: ${answerOf(i, q)}`)).join(" · ");
+const answersOf = (i) => rows.questions.flatMap((name, q) => (answerOf(i, q) === null ? [] : rows.failures ? words(name) : `${name}: ${answerOf(i, q)}`)).join(" · ");
 
 const VERDICTS = {
   any: () => true,

@@ -83,6 +83,11 @@ def test_a_call_that_changes_nothing_else_between_two_equal_ones_does_not_hide_t
         'File "<stdin>", line 1\n    print(\nSyntaxError: invalid syntax',
         "unknown column 'nam' in 'field list'",
         "Error: no such tool: fetch",
+        '{"success": false, "message": "missing required argument: order"}',
+        "1 validation error for get\norder\n  Field required",
+        "Value to plot must be one of 'visits', 'duration'",
+        "/bin/bash: line 1: The: command not found",
+        "Error running get:\ninvalid arguments: order is required",
     ],
 )
 def test_a_result_that_says_the_call_was_wrong_proves_it(result: str) -> None:
@@ -106,6 +111,18 @@ def test_a_result_that_says_the_call_was_wrong_proves_it(result: str) -> None:
         "NameError: name 'total' is not defined",
         "Traceback (most recent call last)\nCell In[1], line 2\nTypeError: f() missing 1 required positional argument: 'n'",
         'File "/app/tests/test_cart.py", line 3\n    def f(\nSyntaxError: unexpected EOF while parsing',
+        "Current population figures are not provided on this page.",
+        "FAQ: A PO box is not a valid shipping address. Use a street address.",
+        "Error: a PO box is not a valid shipping address",
+        "Policy: a refund's amount must be a number below 50; the reason must be one of: lost, late.",
+        "FAILED test_a - ValueError: invalid value in config\n1 failed, 3 passed",
+        "def f(x):\n    raise ValueError('missing required argument')\n",
+        "src/a.py:3: # unknown command handling\nsrc/a.py:9: def unknown_cmd(): pass",
+        "ls: b.py: No such file or directory\nsrc/a.py:3: # unknown command handling",
+        "bash: jq: command not found",
+        "2026-01-01 app: validation error for user 7\n2026-01-01 app: ok",
+        '{"order": "A-1", "note": "customer says: required field missing on form"}',
+        "Tool 'hammer' not found in aisle 3",
         "a page of text that tells how to mend it: " + "word " * 400 + "Error: missing required argument",
         "",
     ],
@@ -113,6 +130,32 @@ def test_a_result_that_says_the_call_was_wrong_proves_it(result: str) -> None:
 def test_a_result_that_may_be_nobodys_fault_proves_nothing(result: str) -> None:
     assert not call_is_wrong(result)
     assert proven_mistakes(run(step(result, id=1), tools=TOOLS)) == {}
+
+
+@pytest.mark.parametrize("result", ["Error: invalid JSON arguments", "json.decoder.JSONDecodeError: Expecting value"])
+def test_arguments_that_are_cut_off_and_refused(result: str) -> None:
+    cut = Message.model_validate({"role": "assistant", "tool_calls": [{"name": "get", "arguments": '{"order": '}]})
+    assert proven_mistakes(run([cut, Message(role="tool", content=result)])) == {1: "malformed_call"}
+    assert proven_mistakes(run([cut, Message(role="tool", content="shipped")])) == {}
+    whole = step("json.decoder.JSONDecodeError: Expecting value", order="A-1")
+    patch = Message.model_validate({"role": "assistant", "tool_calls": [{"name": "patch", "arguments": "--- a.py"}]})
+    assert proven_mistakes(run(whole, [patch, Message(role="tool", content="Error: a.py is locked")])) == {}
+
+
+@pytest.mark.parametrize(
+    "result", ["Tool 'get_v2' not found", "Unknown function: get_v2.", "get_v2 is not a valid tool"]
+)
+@pytest.mark.parametrize("tools", [TOOLS, None])
+def test_a_result_that_names_the_called_tool_as_unknown(result: str, tools: list[dict[str, Any]] | None) -> None:
+    assert proven_mistakes(run(step(result, "get_v2", id=1), tools=tools)) == {1: "malformed_call"}
+    assert proven_mistakes(run(step(result, "get", id=1), tools=tools)) == {}
+
+
+def test_polling_is_no_repeat() -> None:
+    for results in (["running", "running", "done"], ["queued (3rd)"] * 3, ["41 %", "41 %", "80 %"]):
+        assert proven_mistakes(run(*(step(result, id=1) for result in results))) == {}
+    pages = [step("a", "read", id=1), step("a", "read", id=1), step("ok", "edit"), step("b", "read", id=1)]
+    assert proven_mistakes(run(*pages)) == {2: "repeat"}, "the edit changed the result"
 
 
 def test_a_user_who_speaks_of_an_error_proves_nothing() -> None:

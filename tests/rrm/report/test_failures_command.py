@@ -140,7 +140,27 @@ def test_parallel_calls_are_wasted_by_their_own_results() -> None:
         assert wasted_calls(t, ())["errored"] == (messages[0].content == "Error: 404")
 
 
-def test_a_judge_s_rows_are_taken_and_what_it_is_unsure_of_is_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "result", "errored", "unused"),
+    [
+        ("edit", "written", 0, 0),
+        ("refund", "ok", 0, 0),
+        ("search", "Fulda lies south", 0, 1),
+        ("bash", "Fulda lies south", 0, 1),
+        ("status", "running", 0, 0),
+        ("refund_v2", "Unknown function: refund_v2", 1, 0),
+        ("refund", "1 validation error for refund\namount\n  Field required", 1, 0),
+    ],
+)
+def test_calls_that_change_something_are_not_wasted(name: str, result: str, errored: int, unused: int) -> None:
+    t = run(0, ("", "", result))
+    t.messages[1].tool_calls = [ToolCall(name=name, arguments={"text": "x"})]
+    assert wasted_calls(t, ()) == {"calls": 1, "identical": 0, "errored": errored, "never_used": unused}
+
+
+def test_a_judge_s_rows_are_taken_and_what_it_is_unsure_of_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     runs = [run(n, LOOK, end="Bonn") for n in range(3)]
     verdicts = [("bad", "", 0.1), ("bad", "gave_up_early: it says so", 0.0), ("unsure", "", 0.5)]
     judge = {"model": "small", "prompt_version": "3", "mode": "steps"}
@@ -153,6 +173,8 @@ def test_a_judge_s_rows_are_taken_and_what_it_is_unsure_of_is_not(tmp_path: Path
     said = [[(m["kind"], m["by"], m["p_good"]) for m in row["mistakes"]] for row in rows]
     assert said == [[("wrong_answer", "likely", 0.1)], [("gave_up_early", "judge", 0.0)], []]
     assert found["unsure_runs"] == 1 and found["kinds"]["wrong_answer"]["examples"][0]["quote"] == "Bonn"
+    (warning,) = [m for m in caplog.messages if "unsure steps" in m]
+    assert "rrm score --out-of-domain keep" in warning and "rrm score --escalate" in warning  # --scores refuses both
 
 
 def test_a_run_counts_for_the_kinds_it_was_asked_about(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -343,6 +365,7 @@ def test_a_terminal_gets_a_table_without_control_characters(tmp_path: Path) -> N
         "\x1b" not in said
         and "100.0%" in said
         and "1 of 1" in said
+        and "runs with it" in said
         and "mistakes without a step: 0" in said
         and "{" not in said
     )
@@ -354,6 +377,18 @@ def test_a_bar_leads_to_the_step_and_nothing_executes(browser: Chromium, tmp_pat
     browser.open((tmp_path / "r.html").as_uri())
     browser.wait("document.querySelector('.kind')")
     assert browser.evaluate("document.querySelectorAll('.kind > summary .whisker').length") == 1
+    fills = "Array.from(document.querySelectorAll('.kind .fill'), (bar) => bar.style.width)"
+    assert browser.evaluate(fills) == [f"{100 * round(len(HOSTILE) / (len(HOSTILE) + 1), 4):g}%"] * 2  # of 0 to 100 %
+    assert browser.evaluate("document.querySelectorAll('.kind-names .axis').length") == 2
+    names = "Array.from(document.querySelectorAll('.kind-names'), (line) => line.textContent)"
+    assert [line.split("interval")[1] for line in browser.evaluate(names)] == [
+        "runs with itfirst step, median", "of runscommonest mistake",
+    ]  # fmt: skip
+    shown = "Array.from(document.querySelectorAll('.filters .field:not([hidden])'), (field) => field.firstElementChild?.textContent ?? '')"
+    assert "Kind" in browser.evaluate(shown) and "Score" not in browser.evaluate(shown)
+    assert browser.evaluate("getComputedStyle(judged.closest('label')).display") == "none"
+    assert browser.evaluate("sort.value") == "bad true" and "Scored" not in browser.evaluate("list.textContent")
+    assert browser.evaluate("Array.from(answer.options, (option) => option.text)") == ["any", "repeat"]
     asked = f"{len(HOSTILE)} of {len(HOSTILE) + 1} runs"
     assert asked in browser.evaluate("document.querySelector('.kind > summary').textContent")
     browser.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
