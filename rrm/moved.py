@@ -34,7 +34,10 @@ GONE = {
     for package, names, example in (
         ("rrm.evaluation.metrics", "answer_leak auroc best_of_n brier ece format_validity length_correlation", "evaluate_metric"),
         ("rrm.evaluation.metrics", "pair_accuracy rerun_variance step_localisation step_ranking", "evaluate_metric"),
-        ("rrm.integrations", "agentevals_evaluator art_group lighteval_metric", None),
+        ("rrm.integrations", "agentevals_evaluator art_group lighteval_metric scout_scanner verifiers_judge", None),
+        ("rrm.integrations", "gymnasium_reward", "gymnasium_judge"),
+        ("rrm.integrations", "langchain_tracer", "langchain_judge"),
+        ("rrm.integrations", "openenv_rubric", "openenv_judge"),
         ("rrm.publishing", "card dataset", "push_dataset"),
     )
     for name in names.split()

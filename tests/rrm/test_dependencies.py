@@ -29,7 +29,6 @@ NAMES = {
     "huggingface_hub": "huggingface-hub",
     "pytest_timeout": "pytest-timeout",
     "Stemmer": "PyStemmer",
-    "openenv": "openenv-core",
 }
 """Modules that are called otherwise than their distribution."""
 UNSEEN = {

@@ -42,7 +42,10 @@ def load(name: str, monkeypatch: pytest.MonkeyPatch, **framework: dict[str, Any]
 
 
 def test_they_are_short() -> None:
-    names = ("agentevals_evaluator", "art_group", "evaluate_metric", "lighteval_metric", "push_dataset")
+    names = (
+        "agentevals_evaluator", "art_group", "evaluate_metric", "gymnasium_judge", "langchain_judge", "lighteval_metric",
+        "openenv_judge", "push_dataset", "scout_scanner",
+    )  # fmt: skip
     assert max(len((EXAMPLES / f"{name}.py").read_text(encoding="utf-8").splitlines()) for name in names) <= 80
 
 

@@ -130,13 +130,15 @@ def test_a_file_that_is_not_there_is_one_line(name: str, text: str, tmp_path, mo
 
 
 EXTRAS = {
-    "grpo_from_parts": "agents", "inspect_scores": "inspect", "langchain_judge": "langchain,local",
-    "no_answer_key": "agents", "openenv_judge": "openenv,local", "own_environment": "agents",
-    "trl_judge": "agents,train", "verifiers_judge": "verifiers,local",
+    "grpo_from_parts": "agents", "gymnasium_judge": "gym,local", "inspect_scores": "inspect",
+    "no_answer_key": "agents", "own_environment": "agents",
+    "trl_judge": "agents,train",
 }  # fmt: skip
 INSTALLS = {
     "agentevals_evaluator": "agentevals 'agent-rrm[local]'", "art_group": "openpipe-art", "evaluate_metric": "evaluate",
-    "lighteval_metric": "lighteval 'agent-rrm[local]'", "push_dataset": "datasets",
+    "langchain_judge": "langchain-core 'agent-rrm[local]'", "lighteval_metric": "lighteval 'agent-rrm[local]'",
+    "openenv_judge": "openenv-core 'agent-rrm[local]'", "push_dataset": "datasets",
+    "scout_scanner": "inspect-scout 'agent-rrm[local]'", "verifiers_judge": "verifiers 'agent-rrm[local]'",
     **{name: f"'agent-rrm[{extra}]'" for name, extra in EXTRAS.items()},
 }  # fmt: skip
 
@@ -145,7 +147,7 @@ def test_an_extra_that_is_not_installed_is_named() -> None:
     """Each example where nothing optional is: a line with what installs it, and no traceback."""
     program = f"""
 import runpy, sys
-OPTIONAL = {{"agentevals", "art", "datasets", "evaluate", "inspect_ai", "langchain_core", "lighteval", "openenv", "peft", "safetensors", "tokenizers", "torch",
+OPTIONAL = {{"agentevals", "art", "datasets", "evaluate", "gymnasium", "inspect_ai", "inspect_scout", "langchain_core", "lighteval", "openenv", "peft", "safetensors", "tokenizers", "torch",
             "transformers", "trl", "verifiers"}}
 class Refuse:
     def find_spec(self, name, path=None, target=None):

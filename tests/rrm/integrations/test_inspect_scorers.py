@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -136,8 +137,7 @@ def test_scout_scans_a_log(judge: AgentRRM, tmp_path: Path) -> None:
     scout = pytest.importorskip(
         "inspect_scout", reason="inspect_scout is not installed (pip install 'agent-rrm[scout]')"
     )
-    from rrm.integrations.scout_scanner import agent_rrm as scanner
-
+    scanner = runpy.run_path(str(Path(__file__).resolve().parents[3] / "examples" / "scout_scanner.py"))["agent_rrm"]
     log = run(tmp_path / "logs", [match()])
     status = scout.scan(
         scanners=[scanner(judge=str(judge_folder()), mode="full")],

@@ -21,6 +21,7 @@ EXAMPLES = {
     "langchain_judge.py": "langchain_core",
     "agentevals_evaluator.py": "agentevals",
     "openenv_judge.py": "openenv",
+    "gymnasium_judge.py": "gymnasium",
     "lighteval_metric.py": "lighteval",
 }
 """Example → the module it needs."""
