@@ -59,7 +59,7 @@ def drawn(everything: Sequence[LabelledRun], source: str, known: Sequence[str]) 
     else:
         turns = range(max(map(len, by_key.values())))
         runs = [by_key[key][turn] for turn in turns for key in keys if turn < len(by_key[key])]
-    return runs[: SOURCES[source]]
+    return runs
 
 
 def all_runs() -> dict[str, list[LabelledRun]]:
@@ -72,10 +72,10 @@ def draw(state: Path) -> None:
     """Write the pieces that `rrm score` reads."""
     state.mkdir(parents=True, exist_ok=True)
     for source, runs in all_runs().items():
-        for start in range(0, len(runs), PIECE):
+        for start in range(0, min(len(runs), SOURCES[source]), PIECE):
             lines = [
                 run.trajectory.model_dump_json(exclude={"source"}, exclude_none=True)
-                for run in runs[start : start + PIECE]
+                for run in runs[start : min(start + PIECE, SOURCES[source])]
             ]
             (state / f"{source}.{start // PIECE}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -384,7 +384,7 @@ class ToolEnv:
 
     def _judge(self, outcome: _Outcome) -> Verdict:
         call, error = outcome.call, outcome.result.error
-        if _by_agent(outcome):
+        if isinstance(call, MalformedCall) or _by_agent(outcome):
             return "malformed"
         if error is not None:
             return "failed"
