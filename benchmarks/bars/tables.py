@@ -355,7 +355,6 @@ TESTS = (
     ("judging", "what a judge reads can be shown", "tests/rrm/cli/test_show.py"),
     ("judging", "rows of mode steps: the loss by hand, the label alone is the verdict", "tests/rrm/train/test_step_rows.py"),
     ("judging", "judging by slots: windows, parts, prefixes, calibration", "tests/rrm/judge/test_steps_mode.py"),
-    ("judging", "a planted line: the needle of the lab", "tests/benchmarks/test_needle_lab.py"),
     ("judging", "transcripts unlike the judge's own are marked", "tests/rrm/judge/test_domain.py"),
     ("judging", "p_good measured beside baselines, by hand", "tests/rrm/evaluation/test_step_scores.py"),
     ("judging", "criteria: an answer missing, off its scale, given twice, cut JSON: all typed", "tests/rrm/judge/test_answers.py tests/rrm/judge/test_criteria_judge.py"),
