@@ -1,14 +1,12 @@
-"""`rrm serve` under load: what it keeps of a judge's own speed, and what becomes of requests when all goes wrong.
+"""Measure how much of a judge's own speed `rrm serve` keeps under load.
 
-    python -m benchmarks.speed.serve [--only speed|scripted …] [--judge lab] [--rounds 8]
+    python -m benchmarks.speed.serve [--judge lab] [--rounds 8]
 
-Servers of their own on this machine, one judge thread each, parts that may be run one by one into the same record:
+The same transcripts are judged one a request, from 1, 8 and 64 clients, and in this process in one call, in turn, by one thread each. The
+median of the rounds' ratios counts (beside that of the processor's seconds: the judge's here, the worker's there).
 
-    speed      the same transcripts, one a request, from 1, 8 and 64 clients, and judged in this process in one call, in turn; the
-               median of the rounds' ratios (and of the processor's seconds: the judge's here, the worker's there)
-    scripted   100,000 requests to a judge of a script, from 64 clients, with faults (`benchmarks.speed.soak`)
-
-Writes benchmarks/results/serve_speed.json, whose part `lab` (the same against the lab's judge) was made by commit 85fd7148.
+Writes the part `speed` of benchmarks/results/serve_speed.json. Its parts `scripted` and `lab`, requests with faults, were made by code that
+stands in commits 8bddff24 and 85fd7148.
 """
 
 from __future__ import annotations
@@ -20,21 +18,19 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks import record
 from benchmarks.speed.harness import made, timed
 from benchmarks.speed.serving import Client, Server, at_once, serving
-from benchmarks.speed.soak import Soak
 from reagent.lab.transcripts import make_transcripts
 from rrm.data.trajectory import Trajectory
 from rrm.judge.agent_rrm import AgentRRM
 
 OUT = record.RESULTS / "serve_speed.json"
 CLIENTS = {64: 1.0, 8: 0.5, 1: 0.125}  # clients → the share of the transcripts that they send in a round
-PARTS = ("speed", "scripted")
 
 
 def speed(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -108,10 +104,10 @@ async def served(
 
     async def ask(client: Client, body: str) -> tuple[float, dict[str, Any]]:
         begun = time.perf_counter()
-        answer = await client.ask(client.request("/v1/score", body.encode()))
+        answer = await client.post("/v1/score", body.encode())
         if answer.status != 200:
             raise SystemExit(f"{answer.status}: {answer.body[:300]!r}")
-        return time.perf_counter() - begun, answer.json()["rows"][0]
+        return time.perf_counter() - begun, json.loads(answer.body)["rows"][0]
 
     begun = time.perf_counter()
     found = await at_once([Client(server.host, server.port) for _ in range(clients)], bodies, ask)
@@ -120,27 +116,20 @@ async def served(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--judge", default="lab", help="of the part speed; empty: the judge that ships")
+    parser.add_argument("--judge", default="lab", help="empty: the judge that ships")
     parser.add_argument("--mode", default="score")
     parser.add_argument("--rows", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--scripted", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
-    parts: dict[str, Callable[[], Iterable[dict[str, Any]]]] = {
-        "speed": lambda: speed(args),
-        "scripted": lambda: [Soak(args.scripted, args.seed).run()],
-    }
-    for part in args.only:
-        begun = time.time()
-        found: dict[str, Any] = {}
-        for found in parts[part]():
-            found |= {"minutes": round((time.time() - begun) / 60, 1), "niceness": os.nice(0)}
-            found |= made("serve", args, "fastapi", "uvicorn", "torch")
-            record.write(args.out, {**(json.loads(args.out.read_text()) if args.out.exists() else {}), part: found})
-        print(json.dumps({part: {k: v for k, v in found.items() if k not in ("rounds", "versions", "options")}}))
+    begun = time.time()
+    found: dict[str, Any] = {}
+    for found in speed(args):
+        found |= {"minutes": round((time.time() - begun) / 60, 1), "niceness": os.nice(0)}
+        found |= made("serve", args, "fastapi", "uvicorn", "torch")
+        record.write(args.out, {**(json.loads(args.out.read_text()) if args.out.exists() else {}), "speed": found})
+    print(json.dumps({k: v for k, v in found.items() if k not in ("rounds", "versions", "options")}))
 
 
 if __name__ == "__main__":
