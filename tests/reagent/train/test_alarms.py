@@ -159,13 +159,13 @@ def test_an_environment_that_fails_on_most_attempts_is_said() -> None:
 
 def test_the_documented_environment_with_the_labs_model_is_warned_of(tmp_path, monkeypatch, caplog) -> None:
     """It wrote noise for three updates and ended with exit code 0, without a word."""
-    text = Path("docs/mdp.md").read_text(encoding="utf-8")
+    text = Path("docs/your-environment.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    (tmp_path / "guess_env.py").write_text(code)
+    (tmp_path / "product_env.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     small = ["rollout.tasks_per_update=2", "rollout.group_size=2", "rollout.max_turns=2", "rollout.max_new_tokens=16"]
     config = load_agent_config("lab", [
-        "environment.name=guess_env:GuessEnv", "environment.train_tasks=8", "environment.eval_tasks=1", "max_updates=3", f"output_dir={tmp_path / 'run'}", *small,
+        "environment.name=product_env:Products", "environment.train_tasks=8", "environment.eval_tasks=1", "max_updates=3", f"output_dir={tmp_path / 'run'}", *small,
     ])  # fmt: skip
     with caplog.at_level(logging.WARNING):
         summary = train(config)

@@ -95,7 +95,7 @@ def test_isotonic_interpolates() -> None:
 
 
 def test_refuses_one_class_and_falling_scores() -> None:
-    with pytest.raises(RRMError, match="both outcomes"):
+    with pytest.raises(RRMError, match="successes and failures"):
         fit([0.1] * 20, [0.0] * 20)
     with pytest.raises(RRMError, match="fall as labels rise"):
         fit([0.9] * 10 + [0.1] * 10, [0.0] * 10 + [1.0] * 10)
@@ -152,9 +152,9 @@ def test_one_map_serves_both_readings_unless_two_are_better_on_other_questions()
 def test_a_kind_of_reading_without_enough_rows_has_no_map() -> None:
     raw, y, _, questions = readings(60, shift=0.0)
     few = fit_by_reading(raw, y, [i < 8 for i in range(60)], questions)
-    assert set(few.maps) == {False} and few.maps[False] == fit(raw[8:], y[8:]) and "got 8" in few.lacking[True]
+    assert set(few.maps) == {False} and few.maps[False] == fit(raw[8:], y[8:]) and "there are 8" in few.lacking[True]
     none = fit_by_reading(raw, y, [True] * 60, questions)
-    assert set(none.maps) == {True} and "got 0" in none.lacking[False]
+    assert set(none.maps) == {True} and "there are 0" in none.lacking[False]
     assert not fit_by_reading([], [], [], []).maps
     # too few questions to compare out of fold: one map
     assert not fit_by_reading(raw, y, [i % 2 == 0 for i in range(60)], ["same"] * 60).apart
