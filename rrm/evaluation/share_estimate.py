@@ -23,6 +23,8 @@ from scipy.stats import t as student
 ADDED = 4.0
 FLOOR = 0.5
 """Share of a choice that is drawn evenly, in case the judge is sure and wrong."""
+BLOCK = 3.0
+"""Runs drawn of each block of the order, on average."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +130,14 @@ def chances_of(scores: np.ndarray, n: int) -> np.ndarray:
 
 
 def drawn(chances: np.ndarray, order: Sequence[int], seed: int) -> list[int]:
-    """Draw systematically (Madow 1949): indices where the running sum of chances passes a whole number."""
+    """Draw runs by their chances, spread over `order`: about `BLOCK` of every stretch of it.
+
+    Systematic sampling (Madow 1949) takes the indices where the running sum of chances passes a whole number. In a fixed order it has
+    about 1/π samples, and the interval of a set is then right for all of them or for none; so runs of a block are shuffled first."""
     generator = np.random.default_rng(seed)
-    reach = np.cumsum(chances[list(order)]) + generator.random()
-    passed = np.floor(reach + 1e-9) > np.floor(np.concatenate([[reach[0] - chances[order[0]]], reach[:-1]]) + 1e-9)
-    return [int(run) for run, taken in zip(order, passed, strict=True) if taken]
+    places = np.array(order)
+    blocks = np.floor((np.cumsum(chances[places]) - chances[places]) / BLOCK)
+    places = places[np.lexsort((generator.random(len(places)), blocks))]
+    reach = np.cumsum(chances[places]) + generator.random()
+    passed = np.floor(reach + 1e-9) > np.floor(np.concatenate([[reach[0] - chances[places[0]]], reach[:-1]]) + 1e-9)
+    return [int(run) for run in places[passed]]
