@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -152,6 +152,18 @@ def ended(path: str, *statuses: str) -> Figure:
     def figure(found: Found) -> float:
         counts = at(found, path)
         return sum(counts.get(status, 0) for status in statuses or TYPED) / sum(counts.values())
+
+    return figure
+
+
+def estimates(
+    key: str, worst: Callable[..., float], auroc: float = 0.0, labels: Sequence[str] = ("30", "100")
+) -> Figure:
+    """The worst of a figure over sources, judges of that AUROC and numbers of labels."""
+
+    def figure(found: Found) -> float | None:
+        judges = (judge for source in found["sources"].values() for judge in source.values() if judge["auroc"] >= auroc)
+        return worst((judge[n][key] for judge in judges for n in labels if n in judge), default=None)
 
     return figure
 

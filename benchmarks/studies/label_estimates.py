@@ -1,12 +1,13 @@
 """`rrm estimate` on labelled runs that the judge never saw: do its intervals hold, and are they narrower than by labels alone?
 
-    python -m benchmarks.studies.label_estimates [--runs 400] [--draws 500]
+    python -m benchmarks.studies.label_estimates STATE [--draws 2000]
 
-Each source's runs (at most --runs, drawn by seed) are the whole set; their outcomes are known, so the true share is. `small` scores them;
-`words` is TF-IDF learned from runs of other questions of the same source, a judge as a team with old labels has one. Of 30 and 100 labels,
-drawn as `rrm label --choose` draws them, 500 draws each. Bars: coverage ≥ 0.93; at 100 labels a width of at most 0.85 of that by labels
-alone where the judge's AUROC is ≥ 0.75; never more than 1.05. Written down before: coverage holds; at an AUROC of 0.75 the width is
-0.89, as a score that explains a fifth of the variance takes no more than a tenth of the width; 0.85 takes an AUROC near 0.8.
+STATE is the folder of `benchmarks.studies.learning_curve`, whose runs `rrm score` has scored. Each source's runs are the whole set; their
+outcomes are known, so the true share is. `small` is the judge's score of its scored runs; `words`, of all runs, is TF-IDF learned from
+the source's other questions (five folds), a judge as a team with old labels has one; `none` knows nothing. 30 and 100 labels (where they are at most half of the runs), drawn as
+`rrm label --choose` draws them, 2,000 draws each. Bars: coverage ≥ 0.93; at 100 labels a width of at most 0.85 of that by labels alone where
+the judge's AUROC is ≥ 0.75; never more than 1.05. Written down before: coverage holds; at an AUROC of 0.75 the width is 0.89, as a score
+that explains a fifth of the variance takes no more than a tenth of the width; 0.85 takes an AUROC near 0.8.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,12 +27,11 @@ from sklearn.pipeline import make_pipeline
 from benchmarks import record
 from benchmarks.models.rivals import step_text
 from benchmarks.models.sources import LabelledRun, load
+from benchmarks.studies.learning_curve import all_runs, scored
 from rrm.data.seeds import derive_seed
 from rrm.evaluation.share_estimate import chances_of, drawn, estimate
-from rrm.judge.agent_rrm import AgentRRM
 
-SOURCES = ("workbench", "tau", "stepshield", "agentdojo")
-LABELS = (30, 100)
+LABELS, FOLDS = (30, 100), 5
 
 
 def words_of(run: LabelledRun) -> str:
@@ -39,14 +40,24 @@ def words_of(run: LabelledRun) -> str:
     return "\n".join(step_text(run.trajectory, k) for k in range(max(1, steps - 1), steps + 1))
 
 
-def words(train: Sequence[LabelledRun], runs: Sequence[LabelledRun]) -> np.ndarray:
-    """P(success) by TF-IDF."""
-    model = make_pipeline(
-        TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True, max_features=60_000),
-        LogisticRegression(max_iter=400),
-    )
-    model.fit([words_of(run) for run in train], [run.succeeded for run in train])
-    return model.predict_proba([words_of(run) for run in runs])[:, 1]
+def words(everything: Sequence[LabelledRun], runs: Sequence[LabelledRun]) -> np.ndarray:
+    """P(success) by TF-IDF, each fifth of the questions judged by what the others taught."""
+    source = runs[0].source
+    mine = [run for run in everything if run.source == source and run.trajectory.outcome is not None]
+    keys = sorted({run.key for run in mine})
+    random.Random(derive_seed("label_estimates", source)).shuffle(keys)
+    scores = np.zeros(len(runs))
+    for fold in range(FOLDS):
+        held_out = set(keys[fold::FOLDS])
+        model = make_pipeline(
+            TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True, max_features=60_000),
+            LogisticRegression(max_iter=400),
+        )
+        train = [run for run in mine if run.key not in held_out]
+        model.fit([words_of(run) for run in train], [run.succeeded for run in train])
+        judged = [i for i, run in enumerate(runs) if run.key in held_out]
+        scores[judged] = model.predict_proba([words_of(runs[i]) for i in judged])[:, 1]
+    return scores
 
 
 def measured(scores: np.ndarray, truth: np.ndarray, draws: int) -> dict[str, Any]:
@@ -55,7 +66,7 @@ def measured(scores: np.ndarray, truth: np.ndarray, draws: int) -> dict[str, Any
         "auroc": float(roc_auc_score(truth, np.nan_to_num(scores, nan=float(np.nanmean(scores)))))
     }
     order = list(np.argsort(np.nan_to_num(scores, nan=0.5)))
-    for n in LABELS:
+    for n in (n for n in LABELS if n <= len(scores) / 2):
         chances = chances_of(scores, n)
         rows = []
         for draw in range(draws):
@@ -82,26 +93,26 @@ def measured(scores: np.ndarray, truth: np.ndarray, draws: int) -> dict[str, Any
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=400, help="of each source")
-    parser.add_argument("--draws", type=int, default=500)
+    parser.add_argument("state", type=Path)
+    parser.add_argument("--draws", type=int, default=2000)
     args = parser.parse_args()
-    everything, judge = load(), AgentRRM.from_pretrained()
-    sources: dict[str, Any] = {}
-    for source in SOURCES:
-        mine = [run for run in everything if run.source == source and run.trajectory.outcome is not None]
-        keys = sorted({run.key for run in mine})
-        random.Random(derive_seed("label_estimates", source)).shuffle(keys)
-        learned = set(keys[: len(keys) // 2])
-        train, held_out = [r for r in mine if r.key in learned], [r for r in mine if r.key not in learned]
-        runs = random.Random(derive_seed("label_estimates runs", source)).sample(
-            held_out, min(args.runs, len(held_out))
+    everything, sources = load(), dict[str, Any]()
+    for source, every_run in all_runs().items():
+        rows = scored(args.state, source, "scored")
+        judged = [run for run in every_run if run.trajectory.id in rows]
+        scores = [rows[run.trajectory.id].score for run in judged]
+        small = np.array([np.nan if score is None else score for score in scores])
+        sources[source] = {}
+        judges = (
+            ("small", judged, small),
+            ("words", every_run, words(everything, every_run)),
+            ("none", judged, np.full(len(judged), 0.5)),
         )
-        truth = np.array([float(run.succeeded) for run in runs])
-        scored = [row.score for row in judge.judge([run.trajectory for run in runs])]
-        small = np.array([np.nan if score is None else score for score in scored])
-        sources[source] = {"runs": len(runs), "succeeded": float(truth.mean())}
-        for name, scores in (("small", small), ("words", words(train, runs)), ("none", np.full(len(runs), 0.5))):
-            sources[source][name] = measured(scores, truth, args.draws)
+        for name, runs, of in judges:
+            truth = np.array([float(run.succeeded) for run in runs])
+            sources[source][name] = {"runs": len(runs), "succeeded": float(truth.mean())} | measured(
+                of, truth, args.draws
+            )
             print(source, name, sources[source][name], flush=True)
     study_record = {
         "sources": sources,

@@ -152,7 +152,7 @@ def test_paths() -> None:
     assert {path: at(found, path) for path in told} == told
 
 
-UNMADE = {"judges", "label_estimates", "qwen_gsm8k_gpu", "reading"}
+UNMADE = {"judges", "qwen_gsm8k_gpu", "reading"}
 """Records that wait for a GPU, for the judges, or for hours of a processor."""
 
 
