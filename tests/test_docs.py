@@ -117,6 +117,8 @@ def test_what_is_not_run_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     print(f"{len(BLOCKS)} code blocks, {len(idle_ones)} of them not run here:")
     print(*(f"  {place}: {reason}" for place, reason in idle_ones.items()), sep="\n")
     assert all(len(reason.split()) > 2 for reason in idle_ones.values())
+    named = {test for reason in idle_ones.values() for test in re.findall(r"tests/[\w/]+(?:\.py)?", reason)}
+    assert [test for test in sorted(named) if not (ROOT / test).exists()] == []
     for block in BLOCKS:
         if file := block.notes.get("run by"):
             page = Path(block.page).name
