@@ -127,8 +127,9 @@ class Gatherer(Reader, Protocol):
     def gather(self, items: Iterable[SourceItem], /) -> Iterator[SourceItem | ReadError]:
         """Yield one item per run, in order of appearance, from the items of one file (or folder).
 
-        The results go to `parse`, and `--outcome` names a path in their `value`. A part that belongs to no run is a
-        `ReadError`; nothing is left out without one.
+        The results go to `parse`; make their `value` an object, as `--outcome` names a path in it. A part that belongs to no run
+        is a `ReadError`; nothing is left out without one. Put the number of lines into the context (`lines`, and `lines_of`, which
+        begins with "session" or "trace") and into the run's `meta["lines"]`: tests count them.
         """
         ...
 
