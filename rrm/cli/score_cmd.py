@@ -248,7 +248,7 @@ def why_useless(summary: dict[str, Any], errors: ErrorLog) -> str:
 ADVICE = {
     "unparsable": "The model does not write the judge's format: try another mode or model, or a trained judge's --settings",
     "truncated": "Replies end before their score: raise --max-new-tokens, or --thinking-tokens where the model thinks first",
-    "too_long": "Prompts are longer than the model's positions: lower --transcript-tokens, or give a server's --context",
+    "too_long": "With another -o or --overwrite, lower --transcript-tokens or --max-new-tokens; --mode score writes least; a server takes --context",
     "judge_error": "Once what they name is mended, --retry-errors judges them again",
 }
 

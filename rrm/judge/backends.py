@@ -17,12 +17,12 @@ from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams, TokenEn
 from rrm.errors import EngineError
 from rrm.judge.chat import SCORE, Judgement, is_repair, read_reply, sampled_as, score_problem, with_repair
 from rrm.judge.expected_score import branch_logprobs, with_opening
-from rrm.judge.local import TOO_LONG, fits, judge_rows, written_at_most
+from rrm.judge.local import excess, judge_rows, reserved, too_long, written_at_most
 from rrm.judge.windowed import Ended, JudgeState, Take, WindowRequest, hear_in_rounds, next_ask
 from rrm.prompt.neutralise import neutralise_special
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import GRID_TOLD, OPENINGS, rubric
-from rrm.prompt.windows import Planner, WindowPlan
+from rrm.prompt.windows import CutPlan, Planner, WindowPlan
 
 # ---- a server ----
 
@@ -160,7 +160,18 @@ class LocalBackend:
     slots_sent: bool = False
 
     def plan(self, trajectory: Trajectory, mode: Mode) -> tuple[WindowPlan, Mode]:
-        return local_plan(self.prompter, trajectory, mode, self.trained)
+        plan, earlier = local_plan(self.prompter, trajectory, mode, self.trained)
+        return (self._cut_to_fit(plan, trajectory, mode) if self.planner.cut else plan), earlier
+
+    def _cut_to_fit(self, plan: WindowPlan, trajectory: Trajectory, mode: Mode) -> WindowPlan:
+        """Cut a version-1 prompt further where it exceeds the model: each piece keeps a least size, so many steps exceed the budget."""
+        budget = self.planner.budget
+        while (
+            over := excess(self.engine, self.prompter.reading(plan, 0, mode), mode, self.max_new_tokens)
+        ) > 0 and budget > over:
+            budget -= over
+            plan = CutPlan(self.planner, trajectory, budget)
+        return plan
 
     @property
     def planner(self) -> Planner:
@@ -184,10 +195,11 @@ class LocalBackend:
         by_mode: dict[Mode, list[int]] = defaultdict(list)
         prompts = [self.prompter.reading(a.chain.plan, a.number, a.mode, a.marks) for a in asks]
         for i, (ask, prompt) in enumerate(zip(asks, prompts, strict=True)):
-            if fits(self.engine, prompt, ask.mode, self.max_new_tokens):
+            if excess(self.engine, prompt, ask.mode, self.max_new_tokens) <= 0:
                 by_mode[ask.mode].append(i)
             else:
-                take(ask, Judgement("too_long", reason=TOO_LONG))
+                why = too_long(self.engine, len(prompt.ids), reserved(ask.mode, self.max_new_tokens))
+                take(ask, Judgement("too_long", reason=str(why)))
         for mode, chosen in by_mode.items():
             if mode == "steps":
                 slots = [[slot.at for slot in prompts[i].slots] for i in chosen]

@@ -25,7 +25,6 @@ RETRIES = 2  # of a malformed reply
 RETRY_TEMPERATURE = 0.7
 SLICE_SECONDS = 10.0  # longest wait of finished rows to be scored together; target time of a slice in `score` mode
 SLICE_ROWS = 16  # most rows scored together while others are being written; first slice in `score` mode
-TOO_LONG = "prompt and reply exceed the model's positions; choose a smaller transcript budget"
 OnRow = Callable[[int, Judgement], None]  # called with a row's number and its judgement
 
 
@@ -45,11 +44,25 @@ def written_at_most(prompt: Prompt, mode: Mode, max_new_tokens: int) -> int:
     return SCORE_ROOM if mode == "score" else max_new_tokens + SCORE_ROOM
 
 
-def fits(engine: TokenEngine, prompt: Prompt, mode: Mode, max_new_tokens: int) -> bool:
-    """True if a prompt and its reply (`max_new_tokens` of text) fit the model's positions."""
-    room = getattr(engine, "max_positions", None)
-    written = {"score": SCORE_ROOM, "steps": 0}.get(mode, max_new_tokens + SCORE_ROOM)
-    return room is None or len(prompt.ids) + written <= room
+def excess(engine: TokenEngine, prompt: Prompt, mode: Mode, max_new_tokens: int) -> int:
+    """Count the tokens by which a prompt and its reply (`max_new_tokens` of text) exceed the model's positions; ≤ 0: they fit."""
+    positions = getattr(engine, "max_positions", None)
+    return 0 if positions is None else len(prompt.ids) + reserved(mode, max_new_tokens) - positions
+
+
+def reserved(mode: Mode, max_new_tokens: int) -> int:
+    """Return the positions kept free for a reply."""
+    return {"score": SCORE_ROOM, "steps": 0}.get(mode, max_new_tokens + SCORE_ROOM)
+
+
+def too_long(engine: TokenEngine, prompt_tokens: int, reply_tokens: int) -> EngineError:
+    """Return the error of a prompt that exceeds the positions, with numbers and what to do."""
+    shorter = "--transcript-tokens or --max-new-tokens" if reply_tokens > SCORE_ROOM else "--transcript-tokens"
+    return EngineError(
+        f"{prompt_tokens:,} tokens of prompt and {reply_tokens:,} of reply exceed the model's "
+        f"{getattr(engine, 'max_positions', 0):,} positions: lower {shorter}",
+        "too_long",
+    )
 
 
 def expectation(logprobs: Sequence[float]) -> tuple[float, float]:
@@ -215,7 +228,7 @@ class TemplatedEngine:
 
         def begin(request: Request | None, ids: list[int]) -> None:
             while request is not None and room is not None and len(ids) + params.max_new_tokens > room:
-                request = answered(request, EngineError(TOO_LONG, "too_long"))
+                request = answered(request, too_long(self.engine, len(ids), params.max_new_tokens))
                 ids = [] if request is None else self._ids(request)
             if request is not None:
                 if request.key in at_work:

@@ -27,7 +27,7 @@ from rrm.errors import EngineError, SpendingLimit
 from rrm.judge.abstention import VerdictRule, p_good_of_parts
 from rrm.judge.calibration import Calibration
 from rrm.judge.judge_request import JudgeRequest, OnReading
-from rrm.judge.local import SLICE_ROWS, SLICE_SECONDS, TOO_LONG, fits
+from rrm.judge.local import SLICE_ROWS, SLICE_SECONDS, excess, too_long
 from rrm.prompt.prompter import Prompt, Prompter
 from rrm.prompt.rules import check_steps, rules_trace
 from rrm.prompt.windows import WindowPlan
@@ -221,9 +221,9 @@ def _read_slice(
     left, bad = list(named), {i: dict[int, bool]() for i in named}
     while left:
         prompts = {i: prompter.reading(named[i][1], number, "steps", bad[i]) for i in left}
-        chosen = [i for i in left if fits(reader.engine, prompts[i], "steps", 0)]
+        chosen = [i for i in left if excess(reader.engine, prompts[i], "steps", 0) <= 0]
         yield from (
-            (i, UnreadableTranscript(EngineError(TOO_LONG, "too_long"), so_far[i].usage))
+            (i, UnreadableTranscript(too_long(reader.engine, len(prompts[i].ids), 0), so_far[i].usage))
             for i in left
             if i not in chosen
         )

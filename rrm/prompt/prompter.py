@@ -21,7 +21,7 @@ GRID = tuple(round(i / 10, 1) for i in range(11))  # scores in text: 0.0, 0.1 โ€
 VERDICTS = (" good", " bad")  # next tokens of a slot
 PROGRESS = (" yes", " no")  # second readout of a step's slot: will the run succeed (DESIGN ยง4)
 # transformers' warning of a text longer than a model's positions: a transcript is counted, then cut
-TOO_LONG = "sequence-length-is-longer-than-the-specified-maximum"
+LENGTH_WARNING = "sequence-length-is-longer-than-the-specified-maximum"
 _CONTENT = "the transcript stands here"
 
 
@@ -68,7 +68,7 @@ class Prompter:
         self.transcript_tokens = transcript_tokens
         self.version = version
         if isinstance(warned := getattr(tokenizer, "deprecation_warnings", None), dict):
-            warned[TOO_LONG] = True  # not by a larger model_max_length, which would be saved with the judge
+            warned[LENGTH_WARNING] = True  # not by a larger model_max_length, which would be saved with the judge
         self.eos_token_id: int = set_template(tokenizer)  # ends a reply: the base's own end of a turn
         self._disarm = SpecialTokenEscaper(tokenizer)
         good, bad = (self.encode(word) for word in VERDICTS)

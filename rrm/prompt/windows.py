@@ -423,8 +423,8 @@ class WindowPlan:
 class CutPlan(WindowPlan):
     """A transcript cut to one reading (prompt version 1); the rest is left out, and counted."""
 
-    def __init__(self, planner: Planner, trajectory: Trajectory) -> None:
-        rendered = render_transcript(trajectory, planner.tokenizer, planner.budget)
+    def __init__(self, planner: Planner, trajectory: Trajectory, budget: int | None = None) -> None:
+        rendered = render_transcript(trajectory, planner.tokenizer, planner.budget if budget is None else budget)
         text = planner.clean(rendered.text)
         steps = tuple(sorted(shown_steps(text)))
         self._read = Window(text, planner.encode(text), (), steps, steps)

@@ -112,8 +112,25 @@ def test_an_agent_that_never_spoke_is_not_judged(tokenizer, rows) -> None:
 
 def test_too_long_is_a_status(tokenizer, rows) -> None:
     judge = make_judge(tokenizer, max_new_tokens=2000)
-    assert {f.status for f in judge.judge(rows, mode="full")} == {"too_long"}
+    long = judge.judge(rows, mode="full")
+    assert {f.status for f in long} == {"too_long"} and "2,008 of reply exceed the model's" in (long[0].reason or "")
     assert {f.status for f in judge.judge(rows, mode="score")} == {"scored"}
+
+
+def test_many_small_steps_are_cut_until_they_fit() -> None:
+    """Each piece keeps a least size: 300 steps made 788 ids of a budget of 480, and the row was `too_long`."""
+    messages = [Message(role="user", content="Find the capital.")]
+    for k in range(300):
+        messages += [
+            Message(role="assistant", content=f"I search for number {k}."),
+            Message(role="user", content="Rom"),
+        ]
+    run = Trajectory(id="steps", task="Find the capital.", messages=messages)
+    judge = AgentRRM.from_pretrained("lab")
+    for tokens in (480, 1200):
+        judge.prompter = Prompter(judge.prompter.tokenizer, tokens, "1")
+        (feedback,) = judge.judge([run], mode="score")
+        assert feedback.status == "scored" and 0 < (feedback.coverage or 0) < 0.2
 
 
 def test_calibration_is_applied_per_mode(tokenizer, rows) -> None:
