@@ -43,6 +43,7 @@ UNSEEN = {
     "pyright": "a command",
     "pytest-timeout": "a plugin of pytest",
     "pytest-xdist": "a plugin of pytest: `make test` runs a file to a worker",
+    "ray": "the reader's job; rrm.integrations.ray is a class for it",
     "ruff": "a command",
     "tensorboard": "a tracker, by name",
     "wandb": "a tracker, by name",
