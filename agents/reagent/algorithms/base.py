@@ -45,7 +45,7 @@ class AlgoConfig:
     kl_coef: float = 0.0
     """β of the penalty in reinforce++'s reward; the other algorithms have their KL in the loss."""
     whiten: bool = True
-    """ppo and both reinforce++; grpo and rloo are never whitened."""
+    """ppo and both reinforce++; the others never are."""
     scale: Scale = "group"
     per_turn: bool = False
     """Group methods: credit turns with their reward-to-go (`reagent.algorithms.groups.leave_one_out`)."""

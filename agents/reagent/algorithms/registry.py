@@ -1,7 +1,7 @@
 """The algorithms by name, and the one call a trainer makes.
 
-Another algorithm is one file with one function `(AlgoBatch, AlgoConfig) → AlgoOutput` and one line in `ALGORITHMS`; its name
-in `reagent.train.config.Algorithm`, and in `GROUP_METHODS` there or in `TOKEN_CREDIT` here."""
+Another algorithm is one file with one function `(AlgoBatch, AlgoConfig) → AlgoOutput`, one line in `ALGORITHMS`, and its name in
+`reagent.algorithms.names`: in `Algorithm`, and in `GROUP_METHODS` or `TOKEN_METHODS` if it is of that kind."""
 
 from typing import NamedTuple, get_args
 
@@ -12,6 +12,7 @@ from reagent.algorithms.base import AlgoBatch, AlgoConfig, Algorithm, Scale
 from reagent.algorithms.gae import ppo
 from reagent.algorithms.grpo import grpo_credit
 from reagent.algorithms.masks import credit_masks
+from reagent.algorithms.names import TOKEN_METHODS
 from reagent.algorithms.opo import opo
 from reagent.algorithms.reinforce_pp import reinforce_pp, reinforce_pp_baseline
 from reagent.algorithms.rft import rft
@@ -28,7 +29,6 @@ ALGORITHMS: dict[str, Algorithm] = {
     "opo": opo,
     "rft": rft,
 }
-TOKEN_CREDIT = ("ppo", "reinforce++")
 
 
 class Advantages(NamedTuple):
@@ -85,7 +85,7 @@ def compute_advantages(
     check_batch(token_rewards, action_mask, turn_index, group, known)
     action = action_mask.bool() & known[:, None]
     turn_index = torch.where(known[:, None], turn_index, -1)
-    advantage_mask = use_advantage_mask if algorithm in TOKEN_CREDIT else use_action_mask
+    advantage_mask = use_advantage_mask if algorithm in TOKEN_METHODS else use_action_mask
     masks = credit_masks(action, turn_index, action=use_action_mask, advantage=advantage_mask)
     rows = AlgoBatch(
         token_rewards=token_rewards,

@@ -27,7 +27,7 @@ def command(
     ] = None,
     processes: Annotated[int, typer.Option("--processes", min=1, help="with --plan: that share the work")] = 1,
 ) -> None:
-    """Train an agent: algorithm=ppo|grpo|rloo|reinforce++. Repeat the command to continue a run that was stopped.
+    """Train an agent: algorithm=NAME (docs/algorithms.md). Repeat the command to continue a run that was stopped.
 
     Main keys (more: docs/agents.md):
 

@@ -6,8 +6,9 @@ from statistics import fmean
 from typing import Any
 
 from reagent.algorithms.groups import EQUAL, differs
+from reagent.algorithms.names import GROUP_METHODS
 from reagent.algorithms.rft import KEPT
-from reagent.train.config import GROUP_METHODS, AgentConfig
+from reagent.train.config import AgentConfig
 
 PATIENCE = 3
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, cast
 import yaml
 from pydantic import Field, field_validator, model_validator
 
+from reagent.algorithms.names import GROUP_METHODS, TOKEN_METHODS, Algorithm
 from reagent.config_types import Count, NotNegative, Positive, Share, Whole
 from reagent.feedback.settings import FeedbackConfig
 from reagent.removed import REMOVED
@@ -27,11 +28,6 @@ from rrm.engines.vllm_http import servers_of
 from rrm.errors import ConfigError
 
 log = logging.getLogger(__name__)
-Algorithm = Literal["ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline", "opo", "rft"]
-GROUP_METHODS: tuple[Algorithm, ...] = ("grpo", "rloo", "reinforce++-baseline", "opo")
-"""Algorithms that compare the episodes of one task."""
-TOKEN_METHODS: tuple[Algorithm, ...] = ("ppo", "reinforce++")
-"""Algorithms whose credit flows from token to token, discounted by `loss.gamma`."""
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -367,7 +363,7 @@ class AgentConfig(Section):
                 "feedback.mode=shuffled deals rewards among the episodes of one task, and with one of each it would be feedback.mode=none: "
                 "set rollout.group_size ≥ 2"
             )
-        if not self.loss.action_mask and self.loss.advantage_mask and self.algorithm in ("ppo", "reinforce++"):
+        if not self.loss.action_mask and self.loss.advantage_mask and self.algorithm in TOKEN_METHODS:
             raise ValueError(
                 "loss.action_mask=false with loss.advantage_mask=true leaves observation tokens without an advantage: "
                 "set loss.advantage_mask=false too"

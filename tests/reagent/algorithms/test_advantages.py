@@ -16,14 +16,12 @@ from reagent.algorithms.groups import comparable, differs, episode_returns, leav
 from reagent.algorithms.grpo import grpo
 from reagent.algorithms.masks import compact_index, credit_masks, gather, scatter, spread
 from reagent.algorithms.objective import agent_loss
-from reagent.algorithms.registry import compute_advantages
+from reagent.algorithms.registry import ALGORITHMS, compute_advantages
 from reagent.algorithms.reinforce_pp import kl_penalised_rewards
 from reagent.algorithms.whitening import moments, whiten
 from reagent.train.config import load_agent_config
 from reagent.train.metrics import learned_metrics
 from rrm.errors import ConfigError
-
-ALGORITHMS: tuple[Any, ...] = ("ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline", "opo", "rft")
 
 
 def f(*rows: list) -> Tensor:

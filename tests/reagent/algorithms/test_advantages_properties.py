@@ -17,6 +17,7 @@ from reagent.algorithms.base import Scale
 from reagent.algorithms.gae import gae
 from reagent.algorithms.groups import turn_returns
 from reagent.algorithms.masks import compact_index, gather
+from reagent.algorithms.names import GROUP_METHODS
 from reagent.algorithms.registry import ALGORITHMS as REGISTERED
 from reagent.algorithms.registry import Advantages, compute_advantages
 from reagent.train import config
@@ -87,9 +88,6 @@ def test_observations_neither_carry_nor_receive_credit(batch, algorithm, per_tur
     bare["turn_index"] = torch.cat([lead.long() - 1, torch.where(valid, batch["turn_index"].gather(1, index), -1)], 1)
     after = compute_advantages(algorithm, **(batch | bare), gamma=0.9, per_turn=per_turn)
     torch.testing.assert_close(after.advantages[:, 1:], gather(before.advantages, index, valid))
-
-
-GROUP_METHODS = ("grpo", "rloo", "reinforce++-baseline", "opo")
 
 
 def repeated(batch: dict[str, Any], times: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from trainer_setup import make_trainer, settings
 
+from reagent.algorithms.registry import ALGORITHMS
 from reagent.env.env import StepResult
 from reagent.env.task import Task
 
@@ -37,7 +38,7 @@ class LetterEnv:
         return [Task(f"{split}-{seed}-{i}", f"Letter {i}, please!", answer="a") for i in range(n)]
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline", "opo", "rft"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_success_rises_on_a_bandit(base: Path, tmp_path: Path, algorithm: str) -> None:
     torch.set_num_threads(1)
     config = settings(
