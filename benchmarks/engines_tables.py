@@ -1,4 +1,4 @@
-"""Tables of engines_lab.json, and of what `benchmarks.speed.rollout` and `benchmarks.speed.plan` recorded, for docs/results.md."""
+"""Tables of engines_lab.json and engines_speed.json, for docs/results.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ ENGINES = {"hf": "`hf`", "vllm": "vLLM", "trl": "TRL"}
 ARMS = {
     "hf": "`hf`", "vllm": "vLLM", "hf-again": "`hf`, other seeds", "hf-ahead": "`hf`, one update ahead", "vllm-ahead": "vLLM, one update ahead",
 }  # fmt: skip
-RUNS = {"lora": "LoRA, three times the episodes", "lora preloaded": "the same with jemalloc", "whole": "every weight"}
 
 
 def learned(found: Found) -> list[list[str]]:
@@ -39,26 +38,8 @@ def rollouts(found: Found) -> list[list[str]]:
     return rows
 
 
-def plans(found: Found) -> list[list[str]]:
-    """What was planned beside what was taken: a row a run."""
-    rows = [["run", "GiB planned", "held", "seconds at play planned", "taken", "seconds learning planned", "taken"]]
-    for name, run in found["runs"].items():
-        memory, seconds = run["memory"], run["seconds"]
-        cells = [f"{memory['planned_gib']:.2f}", _beside(memory["planned_gib"], memory["measured_gib"], ".2f")]
-        for part in ("rollout", "update"):
-            planned, taken = seconds["planned"][part], seconds["measured"][part]
-            cells += [f"{planned:.0f}", _beside(planned, taken, ".0f")]
-        rows.append([RUNS[name], *cells])
-    return rows
-
-
-def _beside(planned: float, taken: float, form: str) -> str:
-    return f"{taken:{form}} ({planned / taken - 1:+.0%})"
-
-
 PARTS: dict[str, tuple[str, Callable[[Found], list[list[str]]]]] = {
     "engines_learned": ("engines_lab", learned),
     "engines_rollouts": ("engines_speed", rollouts),
-    "plans": ("plan", plans),
 }
 """Table → (the record it is of, what makes its rows)."""

@@ -40,7 +40,6 @@ FEEDBACK_DIFFERENCES = ("u - none", "u - r", "u - c", "r - none", "c - none", "c
 SHOWN: dict[str, dict[str, Any]] = {
     "steps_outcomes": {"columns": (0, 1, 2, 3, 4, 5), "rows": ("fireact", "intercode/sql", "mint", "home", "never trained on, mean")},
     "steps_verdicts": {"columns": (0, 1, 2, 3, 5, 7), "rows": ("intercode/bash", "intercode/sql", "mint_critic", "home")},
-    "needle": {"rows": ("trained on logs up to 3,000 tokens",), "columns": (2, 3, 4, 5, 6)},
     "rl_search": {"rows": (
         "base policy (tool calls, before RL)", "PPO", "GRPO", "RLOO", "REINFORCE++", "PPO, no advantage mask", "PPO, neither mask", "GRPO, no action mask")},
     "smollm2_gsm8k_few": {"columns": (0, 1, 2, 4, 5, 7)},
@@ -157,16 +156,6 @@ def lab_stages() -> str:
     return _table(rows)
 
 
-def needle() -> str:
-    """The one line that decides, by who reads: windows of 1,024 and 8,192, found and alarms."""
-    rows = [_head("judge | window | log | found | alarms | tokens read a token | readings")]
-    for name, said in (("needle", "scripted"), ("needle_lab", "trained on logs up to 3,000 tokens")):
-        for row in needed(name)["rows"]:
-            cells = [f"{row['window']:,}", f"{row['tokens']:,}", *(f"{row[key]:.3f}" for key in ("found", "alarms"))]
-            rows.append([said, *cells, f"{row['read_per_token']:.2f}", f"{row['readings']:.1f}"])
-    return _table(rows)
-
-
 # ---- the agents ----
 
 
@@ -229,7 +218,7 @@ def smollm2_qa() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     made.__name__: made
-    for made in (steps_outcomes, steps_verdicts, lab_stages, needle, rl_search, feedback, smollm2_qa)
+    for made in (steps_outcomes, steps_verdicts, lab_stages, rl_search, feedback, smollm2_qa)
 }  # fmt: skip
 TABLES["smollm2_gsm8k_few"] = lambda: _table(of_studies.sampled_and_greedy(needed("smollm2_gsm8k_few")))
 TABLES |= {name: partial(lambda of, rows: _table(rows(needed(of))), of, rows) for name, (of, rows) in PARTS.items()}
