@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from log_rows import read_text, talk, turns
+from log_rows import in_file, read_text, talk, turns
 
 from rrm.data.questions import question_hash
 from rrm.data.trajectory import Message, Trajectory
@@ -27,12 +27,8 @@ SAY = {"role": "assistant", "content": "42"}
 CALL = {"id": "c1", "type": "function", "function": {"name": "calc", "arguments": '{"e": "6*7"}'}}
 
 
-def one(tmp_path: Path, record: Any, **options: Any) -> Trajectory:
-    """The single trajectory of a one-record file."""
-    (tmp_path / "runs.json").write_text(record if isinstance(record, str) else json.dumps(record))
-    (trajectory,) = read(tmp_path / "runs.json", **options)
-    assert Trajectory.from_json(trajectory.to_json()) == trajectory
-    return trajectory
+def one(folder: Path, record: Any, **options: Any) -> Trajectory:
+    return in_file(folder / "runs.json", record, **options)
 
 
 def arguments(message: Message) -> list[Any]:
@@ -294,9 +290,8 @@ def test_react_messages_and_dictionary_of_runs(tmp_path: Path) -> None:
 
 
 def test_react_console(tmp_path: Path) -> None:
-    text = (
-        "You see a shelf.\nYour task is to: find a key.\n> Think: look\n> go to shelf 1\nA key.\n> take key\nTaken.\n"
-    )
+    steps = "> Think: look\n> go to shelf 1\nA key.\n> take key\nTaken.\n"
+    text = f"You see a shelf.\nYour task is to: find a key.\n{steps}"
     trajectory = one(tmp_path, {"name": "room-1", "result": True, "traj": text})
     assert trajectory.task == "find a key." and trajectory.question_id == "room-1" and trajectory.outcome == 1.0
     commands = [arguments(s.message) for s in trajectory.steps]
@@ -335,11 +330,8 @@ def test_search_tags(tmp_path: Path, ask: str, asked: str, docs: str, docs_end: 
 
 
 def test_mapping(tmp_path: Path) -> None:
-    record = {
-        "run": {"turns": [{"who": "human", "what": {"t": "Q"}}, {"who": "bot", "what": {"t": "A"}}], "ok": 1},
-        "key": 5,
-        "note": "kept",
-    }
+    said = [{"who": "human", "what": {"t": "Q"}}, {"who": "bot", "what": {"t": "A"}}]
+    record = {"run": {"turns": said, "ok": 1}, "key": 5, "note": "kept"}
     pairs = ["messages=run.turns", "message.role=who", "message.content=what.t", "outcome=run.ok", "id=key"]
     trajectory = one(tmp_path, record, mapping=parse_pairs([*pairs, "reference=none?", "meta.first=run.turns[0].who"]))
     assert turns(trajectory) == [("user", "Q"), ("assistant", "A")]
@@ -364,22 +356,14 @@ def test_mapping_paths() -> None:
     assert get(value, "x") is None and get(value, "a.5") is not None  # MISSING, an object of its own
 
 
-@pytest.mark.parametrize(
-    ("pair", "advice"),
-    [("mesages=x", "did you mean 'messages'"), ("messages", "field=path"), ("id=x", "needs messages=PATH")],
-)
-def test_a_wrong_pair_says_what_to_write(pair: str, advice: str) -> None:
-    with pytest.raises(ConfigError, match=advice):
-        parse_pairs([pair])
-
-
-@pytest.mark.parametrize(("options", "advice"), [
+@pytest.mark.parametrize(("asked", "advice"), [
+    ("mesages=x", "did you mean 'messages'"), ("messages", "field=path"), ("id=x", "needs messages=PATH"),
     ({"format": "opnai"}, "did you mean 'openai'"), ({"format": "mapping"}, "needs --map"),
     ({"format": "openai", "mapping": {"messages": "m"}}, "leave --format out"),
 ])  # fmt: skip
-def test_unknown_format_names_the_nearest(options: dict[str, Any], advice: str) -> None:
+def test_a_wrong_pair_or_format_says_what_to_write(asked: str | dict[str, Any], advice: str) -> None:
     with pytest.raises(ConfigError, match=advice):
-        read("x", **options)
+        parse_pairs([asked]) if isinstance(asked, str) else read("x", **asked)
 
 
 def test_registry_and_helpers() -> None:

@@ -268,10 +268,8 @@ def test_a_relative_score_has_a_name_of_its_own(form: str) -> None:
         document = to_otel(run, ranked, 1)
         held = plain(document["resourceLogs"][0]["scopeLogs"][0]["logRecords"][0]["attributes"])
         assert held["gen_ai.evaluation.name"] == {"stringValue": "agent_rrm.rank"}
-        assert (held["agent_rrm.rank.position"], held["agent_rrm.rank.n_compared"]) == (
-            {"intValue": "2"},
-            {"intValue": "3"},
-        )
+        assert held["agent_rrm.rank.position"] == {"intValue": "2"}
+        assert held["agent_rrm.rank.n_compared"] == {"intValue": "3"}
     else:
         ((name, score),) = to_inspect(run, ranked)["scores"].items()
         assert name == "agent_rrm.rank" and score["metadata"]["rank"]["position"] == 2
