@@ -1,4 +1,4 @@
-"""ATIF, field by field. The file is written by Harbor's own models (`samples/make_atif.py`)."""
+"""ATIF, field by field. The file is written by Harbor's own models (`samples/README.md`)."""
 
 from __future__ import annotations
 

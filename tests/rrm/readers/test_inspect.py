@@ -1,4 +1,4 @@
-"""Inspect's logs, as Inspect itself wrote them (samples/make_inspect.py), and what may be wrong with them."""
+"""Inspect's logs, as Inspect itself wrote them (samples/README.md), and what may be wrong with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs of agents' frameworks: what their own packages wrote (`samples/make_*`) and what their documentation shows comes back whole."""
+"""Logs of agents' frameworks: what their own packages wrote (`samples/README.md`) and what their documentation shows comes back whole."""
 
 from __future__ import annotations
 

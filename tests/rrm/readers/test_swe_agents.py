@@ -1,6 +1,6 @@
 """SWE-agent's and mini-swe-agent's files, field by field.
 
-The files of mini-swe-agent are the framework's own (`samples/make_mini_swe_agent.py`). SWE-agent is on no package index in a version
+The files of mini-swe-agent are the framework's own (`samples/README.md`). SWE-agent is on no package index in a version
 that writes today's format, so its records here are made by hand from its documentation
 (https://swe-agent.com/latest/usage/trajectories/) and the types of its source.
 """

@@ -1,4 +1,4 @@
-"""Traces of OpenTelemetry and LangSmith as their own classes write them (samples/make_*.py), of Langfuse, and by hand."""
+"""Traces of OpenTelemetry and LangSmith as their own classes write them (samples/README.md), of Langfuse, and by hand."""
 
 from __future__ import annotations
 
