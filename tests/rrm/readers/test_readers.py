@@ -169,49 +169,6 @@ def test_anthropic_blocks(tmp_path: Path) -> None:
     assert trajectory.task == "What is 6 x 7?" and len(trajectory.steps) == 2
 
 
-def session_lines() -> list[dict[str, Any]]:
-    """A session: summary, question, a reply in two lines, its tool result, a sidechain of two lines, an end."""
-    shared = {"sessionId": "s1", "version": "2.1", "cwd": "/p", "isSidechain": False}
-    side = {**shared, "isSidechain": True}
-    reply = {"id": "m1", "role": "assistant", "model": "some-model"}
-    use = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}
-    result = {"type": "tool_result", "tool_use_id": "t1", "content": "a.py"}
-    return [
-        {"type": "summary", "summary": "Listing files", "leafUuid": "u4"},
-        {"type": "user", "uuid": "u0", "isMeta": True, "message": {"role": "user", "content": "caveat"}, **shared},
-        {"type": "user", "uuid": "u1", "message": {"role": "user", "content": "list files"}, **shared},
-        {
-            "type": "assistant", "uuid": "u2", "timestamp": "2026-01-01T00:00:00Z",
-            "message": {**reply, "content": [{"type": "thinking", "thinking": "ls"}]}, **shared,
-        },
-        {"type": "assistant", "uuid": "u3", "message": {**reply, "content": [use]}, **shared},
-        {
-            "type": "user", "uuid": "u4", "toolUseResult": {"durationMs": 1500},
-            "message": {"role": "user", "content": [result]}, **shared,
-        },
-        {"type": "user", "uuid": "x1", "parentUuid": None, "message": {"role": "user", "content": "sub task"}, **side},
-        {
-            "type": "assistant", "uuid": "x2", "parentUuid": "x1", "message": {"role": "assistant", "content": "sub"},
-            **side,
-        },
-        {"type": "progress", "uuid": "p1", **shared},
-        {"type": "assistant", "uuid": "u5", "message": {"role": "assistant", "id": "m2", "content": "a.py"}, **shared},
-    ]  # fmt: skip
-
-
-def test_claude_code_session_and_sidechain(tmp_path: Path) -> None:
-    (main, side), _ = read_text(tmp_path / "session.jsonl", "\n".join(map(json.dumps, session_lines())))
-    assert main.id == "s1" and side.id == "s1/x1" and side.task == "sub task" and side.meta["sidechain"] == "x1"
-    assert [m.role for m in main.messages] == ["user", "assistant", "tool", "assistant"]
-    assert main.meta["notes"] == ["caveat"]
-    said = main.messages[1]
-    assert said.reasoning_content == "ls" and said.tool_calls and said.tool_calls[0].arguments == {"command": "ls"}
-    assert said.timestamp == "2026-01-01T00:00:00Z" and main.messages[2].duration_s == 1.5
-    assert main.task == "list files" and main.meta["summaries"] == ["Listing files"]
-    assert main.meta["other_lines"] == {"summary": 1, "progress": 1} and main.meta["model"] == "some-model"
-    assert main.meta["lines"] + side.meta["lines"] == len(session_lines())
-
-
 def test_tau_bench_groups_trials_by_the_hidden_instruction(tmp_path: Path) -> None:
     info = {"task": {"instruction": "You are mia.", "actions": [{"name": "book"}], "outputs": []}}
     rows = [{
