@@ -129,8 +129,8 @@ def test_an_input_without_transcripts_is_one_line_and_no_table(
     with pytest.raises(SystemExit) as stopped:
         main()
     printed = capsys.readouterr()
-    assert stopped.value.code == 2 and printed.err.startswith(said.format(tmp_path))
-    assert "dato.jsonl" not in names or (printed.out, printed.err.count("\n")) == ("", 1)
+    assert stopped.value.code == 2 and said.format(tmp_path) in printed.err
+    assert "dato.jsonl" not in names or (printed.out, printed.err) == ("", said.format(tmp_path))
 
 
 def test_standard_input_and_the_hub_are_no_paths(tmp_path: Path) -> None:

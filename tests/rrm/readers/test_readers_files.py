@@ -307,7 +307,9 @@ def test_numbers_that_are_no_outcomes_are_reported(
     assert [t.outcome for t in found] == [None, None, None, 1.0]
     said = "holds a number that is no label in [0, 1] in 3 runs, which have no outcome; the first: '0.5' of runs:1"
     assert f"`{field}` {said}" in caplog.text
-    caplog.clear()
+
+
+def test_words_and_choices_are_no_numbers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     read_rows(tmp_path / "runs.jsonl", {"correct": "B"}, {"correct": 3, "options": ["a"]}, {"outcome": "unknown"})
     assert "no label" not in caplog.text
 
