@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import typer
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_rows import SAMPLES, read_lines, talk
 from typer.testing import CliRunner
@@ -134,6 +134,7 @@ def test_the_sdks_own_types_take_an_event() -> None:
     assert values["gen_ai.evaluation.explanation"].string_value == "lone ?"
 
 
+@settings(deadline=None)
 @given(
     st.one_of(st.none(), st.text(), st.integers(), st.just(TRACE)),
     st.one_of(st.none(), st.text(), st.integers(), st.just(SPAN)),
