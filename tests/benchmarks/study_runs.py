@@ -41,25 +41,17 @@ def made(
     config = load_agent_config("lab", Study(runs, "/judge").options(arm, number))
     claim_folder(config, folder)
     for update in range(2 * len(curve)):
-        row = {
-            "update": update,
-            "episodes": 64 * (update + 1),
-            "episode/ungraded": ungraded,
-            "episode/unknown": unknown,
-            "feedback/judge_tokens": 100.0,
-        }
-        append_line(folder / "metrics.jsonl", row)
+        row = {"update": update, "episodes": 64 * (update + 1), "feedback/judge_tokens": 100.0}
+        append_line(folder / "metrics.jsonl", row | {"episode/ungraded": ungraded, "episode/unknown": unknown})
     for n, share in enumerate(curve):
         row = {"update": 2 * n + 1, "episodes": 128 * (n + 1), "by_task": by_task(solved(share)), "judge_tokens": 7}
         append_line(folder / "eval.jsonl", row)
     for guard, update in guards:
-        append_line(
-            folder / "guards.jsonl", {"update": update, "episodes": 0, "guard": guard, "action": "warn", "text": "t"}
-        )
+        row = {"update": update, "episodes": 0, "guard": guard, "action": "warn", "text": "t"}
+        append_line(folder / "guards.jsonl", row)
     options = Study(runs, f"{runs}/judge").options(arm, number)
-    (folder / "done.json").write_text(
-        json.dumps({"seconds": 120.0, "commit": "abc", "commits": ["abd", "abc"], "options": options})
-    )
+    done = {"seconds": 120.0, "commit": "abc", "commits": ["abd", "abc"], "options": options}
+    (folder / "done.json").write_text(json.dumps(done))
 
 
 def begun(runs: Path, share: float = 0.25) -> Path:

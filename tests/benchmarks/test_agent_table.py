@@ -17,15 +17,14 @@ from table_setup import SMALL, judge, lines, mute
 
 from benchmarks.agents.cells import Judges
 from benchmarks.agents.methods import MethodSettings
-from benchmarks.agents.page import interval
-from benchmarks.agents.run import Settings, main, parse, plan_cells, run_table
+from benchmarks.agents.run import Settings, main, plan_cells, run_table
 from reagent.env.env import StepResult
 from reagent.tasks.hotpotqa import HotpotQA
 from rrm.data.output import differences
 from rrm.data.trajectory import read_canonical
 from rrm.engines.base import StopReason
 from rrm.engines.scripted import ScriptedChatEngine
-from rrm.errors import ConfigError, RRMError
+from rrm.errors import RRMError
 from rrm.judge.agent_rrm import AgentRRM
 
 
@@ -283,50 +282,3 @@ def test_a_killed_run_goes_on_within_the_cell(policy: Path, tmp_path: Path, monk
         ]
         a, b = (json.loads((f / "metrics.json").read_text())["figures"] for f in (found, whole))
         assert a == b
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--path", "hotpotqa"], "--path hotpotqa: write TASK=VALUE"),
-        (["--corpus", "a", "--corpus", "b"], r"--corpus: \* is there twice"),
-        (["--options", "hotpotqa=[1]"], "write TASK={key: value}"),
-        (
-            ["--options", "hotpotqa={tools: null}"],
-            r"options.tools of hotpotqa must be a list of names, \[\] for none, not None",
-        ),
-        (
-            ["--options", "hotpotqa={tools: search}"],
-            "must be a list of names, .* not 'search'; without it .*own are used",
-        ),
-        (["--limit", "0"], "--limit must be at least 1"),
-        (["--path", "gsm8k=x"], "gsm8k is none of the tasks hotpotqa"),
-        (["--against", "dirct"], "--against dirct: there is no such method"),
-        (["--tasks", "search"], "search is no benchmark"),
-        (["--tasks", "hotpotqa,hotpotqa"], "hotpotqa is named twice"),
-        (["rolout.max_turns=1"], "unknown key 'rolout'; nearest valid key: rollout"),
-    ],
-)
-def test_wrong_arguments(tmp_path: Path, arguments: list[str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        run_table(parse(["--policy", "p", "--tasks", "hotpotqa", "-o", str(tmp_path / "t"), *arguments]))
-    assert not (tmp_path / "t").exists()
-
-
-def test_a_command_line_says_it_all() -> None:
-    found = parse(
-        ["--policy", "p", "--tasks", "hotpotqa,2wiki", "--methods", "direct,x=policy@q", "--path", "2wiki=a=b.json", "--corpus", "w",
-         "--corpus", "2wiki=v", "a.b=c", "--judge", "none", "--samples", "3", "--options", "2wiki={grader: f1}", "-o", "t", "d=e"]
-    )  # fmt: skip
-    assert (found.tasks, found.methods, found.judge) == (["hotpotqa", "2wiki"], ["direct", "x=policy@q"], None)
-    assert (found.paths, found.corpora, found.options) == (
-        {"2wiki": "a=b.json"},
-        {"*": "w", "2wiki": "v"},
-        {"2wiki": {"grader": "f1"}},
-    )
-    assert found.overrides == ["a.b=c", "d=e"] and found.method.samples == 3
-
-
-def test_how_figures_are_written() -> None:
-    assert interval({"value": 0.5, "low": 0.4, "high": 0.61}) == "0.500 [0.400, 0.610]"
-    assert interval({"value": -0.5, "low": None, "high": None}, signed=True) == "-0.500" and interval(None) == "–"

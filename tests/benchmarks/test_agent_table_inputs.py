@@ -115,39 +115,6 @@ def test_a_set_that_moved_on_the_hub_is_noticed(settings: Settings, monkeypatch:
     assert run_table(table)["kept"] == 1
 
 
-def test_a_table_goes_on_where_the_hub_did_or_does_not_say_a_commit(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It may be busy for a moment, at first or later: what was played stays, and what is left is read from the commit on record."""
-    datasets = pytest.importorskip("datasets", reason="the extra hub is not installed")
-    from fake_hub import serve_hub
-
-    asked: list[str | None] = []
-
-    def load(name: str, config: str | None, *, split: str, revision: str | None, streaming: bool) -> Loaded:
-        asked.append(revision)
-        return Loaded(row(i) for i in range(4))
-
-    monkeypatch.setattr(datasets, "load_dataset", load)
-    table = replace(settings, methods=["direct"], judge=None, paths={"hotpotqa": "hf:org/towns:validation"}, corpora={})
-    later = replace(table, output=settings.output / "later")
-    folder = later.output / "hotpotqa" / "direct"
-    with monkeypatch.context() as silent:
-        silent.setattr("benchmarks.agents.inputs.commit_of", lambda *_, **__: None)
-        assert run_table(table)["failed"] == [] and set(asked) == {None}
-    with serve_hub(monkeypatch, "datasets/org/towns") as hub:
-        hub.sha = "a" * 40
-        assert run_table(table)["kept"] == 1
-        assert run_table(later)["played"] == 1
-    (folder / "metrics.json").unlink()
-    attempts = (folder / "attempts.jsonl").read_text().splitlines(keepends=True)
-    (folder / "attempts.jsonl").write_text("".join(attempts[:2]))  # as a run that was stopped leaves it
-    asked.clear()
-    monkeypatch.setattr("benchmarks.agents.inputs.commit_of", lambda *_, **__: None)
-    assert run_table(later)["failed"] == [] and set(asked) == {"a" * 40}
-    assert len((folder / "attempts.jsonl").read_text().splitlines()) == 4
-
-
 def test_a_judge_whose_commit_is_not_known_judges_nothing_again(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

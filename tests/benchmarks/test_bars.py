@@ -170,7 +170,6 @@ def test_every_path_that_a_bar_names_stands_in_its_record() -> None:
 
 
 def test_every_test_that_a_bar_names_exists() -> None:
-    """A file of another name made a set's whole bar `0 of 13`."""
     for of, what, tests in tables.TESTS:
         assert of in sets(), what
         for node in tests.split():

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks.studies import cascade
-from rrm.data.annotation import Annotation, Finding, Verdict
+from rrm.data.annotation import Finding, Verdict
 from rrm.data.feedback import Feedback, JudgeInfo, Status
 from rrm.data.localisation import StepLabels
-from rrm.data.trajectory import Message, Trajectory, write_jsonl
 from rrm.data.usage import Usage
 from rrm.errors import RRMError
 
@@ -85,15 +82,6 @@ def test_a_row_on_which_the_stronger_judge_failed_costs_and_changes_nothing() ->
     assert third["least_sure"]["rows"] == 3 and third["least_sure"]["accuracy"] == all["least_sure"]["accuracy"] == 0.9
 
 
-def test_silence_is_good_and_steps_without_a_label_do_not_count() -> None:
-    silent = row("a", "unclear")
-    assert cascade.p_of(silent, 1) == 1.0 == cascade.p_of(silent, 2)
-    _, runs = cascade.recorded(
-        [["bad", None]], [row("a", "bad", 0.1)], [silent.model_copy(update={"usage": Usage(cost=1)})]
-    )
-    assert (runs.small.tolist(), runs.stronger.tolist(), runs.bad.tolist()) == ([0.1], [1.0], [True])
-
-
 def test_costs_are_money_or_tokens_but_not_made_up() -> None:
     tokens = [
         row("a", "bad", usage=Usage(prompt_tokens=90, completion_tokens=10)),
@@ -103,32 +91,3 @@ def test_costs_are_money_or_tokens_but_not_made_up() -> None:
     assert unit == "tokens" and cost.tolist() == [100.0, 1.0]
     with pytest.raises(RRMError, match="do not say what they used"):
         cascade.costs_of([row("a", "bad")])
-
-
-def test_files_in_and_a_record_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = [Message(role="user", content="do"), Message(role="assistant", content="done")]
-    runs = [Trajectory(id=f"t{i}", task=f"do {i}", messages=said) for i in range(10)]
-    write_jsonl(tmp_path / "runs.jsonl", runs)
-    notes = [
-        Annotation(
-            trajectory_id=t.id,
-            digest=t.digest,
-            annotator="me",
-            kind="human",
-            findings=[Finding(step=1, verdict=of[0] or "good")],
-        )
-        for t, of in zip(runs, LABELS, strict=True)
-    ]
-    (tmp_path / "labels.jsonl").write_text("".join(note.to_json() + "\n" for note in notes[1:]))
-    for name, rows in (("small", small_rows()), ("stronger", stronger_rows())):
-        lines = [{**f.model_dump(), "source": {"digest": t.digest}} for f, t in zip(rows, runs, strict=True)]
-        (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    files = [str(tmp_path / name) for name in ("runs.jsonl", "labels.jsonl", "small", "stronger", "out.json")]
-    options = ["--labels", files[1], "--small", files[2], "--stronger", files[3], "-o", files[4]]
-    monkeypatch.setattr("sys.argv", ["cascade", files[0], *options])
-    cascade.main()
-    made = json.loads((tmp_path / "out.json").read_text())
-    assert (made["rows"], made["steps"], made["cost_in"], made["cost"]) == (9, 9, "money", 4.5)
-    assert made["bad_share"] == pytest.approx(4 / 9) and "least_sure" in capsys.readouterr().out

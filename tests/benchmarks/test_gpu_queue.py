@@ -14,7 +14,7 @@ import yaml
 
 from benchmarks.gpu import pieces
 from benchmarks.gpu.__main__ import main
-from benchmarks.gpu.items import QUEUE, QueueError, load, plan, tree_bytes
+from benchmarks.gpu.items import QUEUE, load, plan, tree_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
@@ -58,14 +58,8 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     save_file({"matrix": torch.randn(2000, 1200)}, root / "runs/base/model.safetensors")
     limits = yaml.safe_load((ROOT / QUEUE).read_text())["limits"] | {"up_mib": 3, "up_spare_mib": 1}
     item = {
-        "name": "tiny",
-        "purpose": "Try the queue.",
-        "prediction": "It works.",
-        "minutes": 1,
-        "state": "waiting",
-        "result": "results/tiny.json",
-        "script": "script.py",
-        "inputs": ["base", "rows"],
+        **{"name": "tiny", "purpose": "Try the queue.", "prediction": "It works.", "minutes": 1, "state": "waiting"},
+        **{"result": "results/tiny.json", "script": "script.py", "inputs": ["base", "rows"]},
         "runs": {
             "a": "--base {base} --rows {rows} --max-tokens 10",
             "b": "--base {base} --rows {rows} --max-tokens 20",
@@ -138,23 +132,6 @@ def test_an_item_goes_there_and_back_in_two_calls(root, tmp_path, capsys):
     assert load(root).item().name == "later"
 
 
-def test_smoke_runs_the_script_without_what_the_machine_lacks(root, capsys):
-    main(["smoke", "tiny"])
-    assert "tiny: 2 calls up, 3," in capsys.readouterr().out
-    (root / "script.py").write_text("import trl\n")
-    with pytest.raises(SystemExit):
-        main(["smoke", "tiny"])
-    assert "trl is not on the other machine" in capsys.readouterr().err
-    assert load(root).items[0].state == "waiting"  # trying changes nothing
-
-
-def test_smoke_refuses_what_does_not_come_back(root, capsys):
-    (root / "script.py").write_text(SCRIPT.replace("BYTES", str(2_300_000)))
-    with pytest.raises(SystemExit):
-        main(["smoke", "tiny"])
-    assert "would give back 9," in capsys.readouterr().err
-
-
 def test_a_failed_run_fails_the_item_and_leaves_its_console(root, tmp_path, capsys):
     (root / "script.py").write_text("raise SystemExit('the card is full')\n")
     calls = plan(load(root), load(root).item(), root, [])[1]
@@ -171,66 +148,6 @@ def test_a_run_that_cannot_go_on_must_finish(root, tmp_path, capsys):
     perform(plan(load(root), load(root).item(), root, [])[1], root, tmp_path / "machine", tmp_path / "out")
     main(["collect", str(tmp_path / "out")])
     assert "tiny is failed" in (said := capsys.readouterr().out) and "b is not finished" in said and "a is" not in said
-
-
-def test_what_is_larger_than_the_way_back_is_left_out(root, tmp_path, capsys):
-    (root / "script.py").write_text(SCRIPT.replace("BYTES", str(4_000_000)))
-    with pytest.raises(SystemExit):
-        main(["smoke", "tiny"])
-    assert "a.moments.safetensors is missing" in (said := capsys.readouterr().err) and "bytes do not fit" in said
-
-
-def test_missing_inputs_are_named_before_anything_is_sent(root, capsys):
-    text = (root / QUEUE).read_text()
-    (root / QUEUE).write_text(text.replace("--base {base}", "--base {base}/v2"))
-    with pytest.raises(SystemExit):
-        main(["next"])
-    assert "{base}/v2 is not among the inputs" in capsys.readouterr().err
-    (root / "runs/rows.jsonl").unlink()
-    with pytest.raises(SystemExit):
-        main(["next"])
-    assert "input rows is not there" in capsys.readouterr().err
-
-
-def test_a_large_tree_and_a_large_piece_are_refused(root):
-    queue = load(root)
-    call = {"command": "true", "carry": ["runs/base/model.safetensors"], "timeout_s": 1}
-    with pytest.raises(QueueError, match=r"9,6\d\d,\d\d\d bytes up, .* are over 3 MiB"):
-        queue.limits.check_call(call, root, tree_bytes(root))
-    with pytest.raises(QueueError, match="too many paths"):
-        queue.limits.check_call({"command": "true", "carry": ["runs/rows.jsonl"] * 9}, root, 0)
-    (root / "notes").write_bytes(bytes(1 << 20))  # not tracked, but it travels
-    with pytest.raises(QueueError, match="the tree leaves"):
-        plan(queue, queue.item(), root, [])
-
-
-@pytest.mark.parametrize(
-    ("files", "reason"),
-    [
-        ({f"file{k}": 1 for k in range(9)}, "9 files"),
-        ({"a/b/c/file": 1}, "more than 2 folders deep"),
-        ({"two words": 1}, "characters beside"),
-        ({"caf\u00e9": 1}, "characters beside"),
-        ({"file": (16 << 20) + 1}, "larger than 16 MiB"),
-        ({f"file{k}": 13 << 20 for k in range(5)}, "64 MiB"),
-    ],
-)
-def test_what_would_not_come_back_is_refused(tmp_path, files, reason):
-    limits = load(ROOT).limits
-    for name, size in files.items():
-        (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
-        with (tmp_path / "out" / name).open("wb") as file:
-            file.truncate(size)
-    with pytest.raises(QueueError, match=reason):
-        limits.check_back(tmp_path / "out")
-
-
-def test_what_just_fits_comes_back(tmp_path):
-    for name in ("a/b/file", *(f"file-{k}.0" for k in range(7))):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        with (tmp_path / name).open("wb") as file:
-            file.truncate(8 << 20)
-    load(ROOT).limits.check_back(tmp_path)
 
 
 def test_a_model_comes_back_within_half_a_step(tmp_path):

@@ -17,26 +17,12 @@ MAPS = {"modes": {"steps_p_good": {"a": 1.0, "b": 0.0}}, "unsure_band": [0.4, 0.
 
 
 def line(run: str, step: int, label: int | None, **said: Any) -> dict[str, Any]:
-    return {
-        "run": run,
-        "source": "tau",
-        "key": run,
-        "step": step,
-        "steps": 3,
-        "label": label,
-        "exact": False,
-        "planted": None,
-        "kind": None,
-        "rule": False,
-        "run_outcome": None,
-        "chars": 100,
-        "claims": True,
-        "whole": True,
-        "inside": True,
-        "tfidf": 0.5,
-        "tfidf_planted": 0.5,
-        "position": 0.5,
-    } | said
+    flags = {"exact": False, "rule": False, "claims": True, "whole": True, "inside": True}
+    others = dict.fromkeys(("planted", "kind", "run_outcome")) | dict.fromkeys(
+        ("tfidf", "tfidf_planted", "position"), 0.5
+    )
+    own = {"run": run, "source": "tau", "key": run, "step": step, "steps": 3, "label": label, "chars": 100}
+    return {**flags, **others, **own, **said}
 
 
 def scored(*rows: tuple[dict[str, Any], float]) -> Scored:

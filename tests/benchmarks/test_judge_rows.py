@@ -83,16 +83,9 @@ class Held:
 @cache
 def model() -> Held:
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(made()[0].prompter.tokenizer),
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        initializer_range=0.3,
-        max_position_embeddings=4096,
-    )
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "max_position_embeddings": 4096}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.3}
+    config = LlamaConfig(vocab_size=len(made()[0].prompter.tokenizer), **sizes, **heads)
     config._attn_implementation = "tree"
     return Held(LlamaForCausalLM(config).eval())
 

@@ -20,12 +20,8 @@ from benchmarks.models.rows import Row, pack
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> str:
     torch.manual_seed(0)
-    shape: dict[str, Any] = {
-        "hidden_size": 16,
-        "intermediate_size": 16,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-    }
+    shape: dict[str, Any] = dict.fromkeys(("hidden_size", "intermediate_size"), 16)
+    shape |= {"num_attention_heads": 2, "num_key_value_heads": 1}
     model = LlamaForCausalLM(LlamaConfig(vocab_size=40, num_hidden_layers=2, **shape))
     model.save_pretrained(folder := tmp_path_factory.mktemp("base"))
     return str(folder)

@@ -32,15 +32,8 @@ def runs(n: int) -> list[LabelledRun]:
 def row(run: LabelledRun, score: float) -> Feedback:
     finding = {"step": 1, "verdict": "good", "p_good": score}
     judge = {"model": "m", "prompt_version": "2", "mode": "steps"}
-    fields = {
-        "id": run.trajectory.id,
-        "status": "scored",
-        "score": score,
-        "raw_score": score,
-        "findings": [finding],
-        "judge": judge,
-    }
-    return Feedback.model_validate(fields)
+    fields = {"id": run.trajectory.id, "status": "scored", "score": score, "raw_score": score}
+    return Feedback.model_validate(fields | {"findings": [finding], "judge": judge})
 
 
 def test_each_scorer_is_measured_on_other_questions() -> None:

@@ -56,12 +56,8 @@ def test_a_run_is_recorded_with_the_options_it_was_made_with(tmp_path: Path) -> 
         (run,) = collect(tmp_path)["arms"]["gamed"]["runs"]
         assert (run["options"] == Study.anywhere().options("gamed", 1)) == (changed == said["options"])
         assert "output_dir=RUNS/gamed/seed1" in run["options"] and str(tmp_path) not in json.dumps(run)
-    trained = {
-        "seconds": 1.0,
-        "commit": "abc",
-        "commits": ["abc"],
-        "options": Study(tmp_path, f"{tmp_path}/judge").options_of_judge("steps"),
-    }
+    options = Study(tmp_path, f"{tmp_path}/judge").options_of_judge("steps")
+    trained = {"seconds": 1.0, "commit": "abc", "commits": ["abc"], "options": options}
     folder = tmp_path / "judges" / "steps"
     folder.mkdir(parents=True)
     (folder / "done.json").write_text(json.dumps(trained))

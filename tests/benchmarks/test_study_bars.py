@@ -82,11 +82,7 @@ def test_the_record_that_was_hoped_for_passes_but_for_what_it_lacks(hoped: dict[
     ],
 )
 def test_a_doctored_record_is_refused(hoped: dict[str, Any], place: tuple[Any, ...], value: Any, said: str) -> None:
-    found = json.loads(json.dumps(hoped))
-    inner = found
-    for key in place[:-1]:
-        inner = inner[key]
-    inner[place[-1]] = value
+    found = changed(hoped, place, value)
     if said not in missed("answerless", "no_answer_key", found, run=False):
         assert said in next(records.no_answer_key.wrong(found))
 
@@ -100,11 +96,8 @@ def test_worse_runs_and_fewer_of_them_are_missed(hoped: dict[str, Any]) -> None:
         found["arms"][name] = arm_of(name, found["arms"][name]["runs"], found["starts"])
     found |= derived(found)
     worse, usual = (missed("answerless", "no_answer_key", one, run=False) for one in (found, hoped))
-    assert [what for what in worse if what not in usual] == [
-        "E1 judge over outcome: success",
-        "E1 the judge alone above length, intervals apart",
-        "gamed: seeds",
-    ]
+    new = ["E1 judge over outcome: success", "E1 the judge alone above length, intervals apart", "gamed: seeds"]
+    assert [what for what in worse if what not in usual] == new
 
 
 # ---- adapters ----
@@ -112,18 +105,9 @@ def test_worse_runs_and_fewer_of_them_are_missed(hoped: dict[str, Any]) -> None:
 ALONE: dict[str, float | None] = {"a": 0.25, "b": 0.5}
 AT_ONCE: dict[str, float | None] = {"a": 0.25, "b": 0.5 + 1e-5}
 NAMES = ("inspect", "verl", "verl_reply", "verl_tokens", "trl", "serve")
-EQUAL: dict[str, Any] = json.loads(
-    json.dumps(
-        {
-            **MADE,
-            "versions": {"torch": "2"},
-            "transcripts": 2,
-            "ways": {name: {"apart": 0.0, "apart_at_once": apart(ALONE, AT_ONCE)} for name in NAMES},
-            "scores": {"judge": {"alone": ALONE, "at_once": ALONE}}
-            | {name: {"alone": ALONE, "at_once": AT_ONCE} for name in NAMES},
-        }
-    )
-)
+WAYS = {name: {"apart": 0.0, "apart_at_once": apart(ALONE, AT_ONCE)} for name in NAMES}
+SCORES = {"judge": {"alone": ALONE, "at_once": ALONE}, **{name: {"alone": ALONE, "at_once": AT_ONCE} for name in NAMES}}
+EQUAL: dict[str, Any] = {**MADE, "versions": {"torch": "2"}, "transcripts": 2, "ways": WAYS, "scores": SCORES}
 
 
 @pytest.mark.parametrize(

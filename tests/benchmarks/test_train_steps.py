@@ -82,7 +82,6 @@ def test_good_and_bad_labels_count_the_same_in_an_update() -> None:
 
 @pytest.mark.parametrize("frequent", [1, 99])
 def test_the_loss_moves_no_constant_once_it_was_found(frequent: int) -> None:
-    """Outcomes counted half in the loss and whole in the constant, rare labels more in the constant: up to half of the gradient was it."""
     part = np.array([[0, 0, -1, 0, -1, 1], *([i, 1, -1, 0, -1, i % 2] for i in range(frequent))])
     odds = torch.randn(len(part), 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     balance, none = class_weights([part]), np.zeros((0, 2), dtype=int)
@@ -156,24 +155,8 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def trained(base: Path, rows: Path, out: Path, **changes: Any) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Train to 400 ids (ten updates, the first of which finds the constant alone); the state, and the weights that its files hold together."""
-    words = [
-        "--base",
-        base,
-        "--rows",
-        rows,
-        "--out",
-        out,
-        "--run",
-        "r",
-        "--max-tokens",
-        400,
-        "--batch",
-        2,
-        "--device",
-        "cpu",
-    ]
-    words += ["--dtype", "float32", "--rank", 4, "--first-layer", 1, "--lr", 0.01]
-    args = parser().parse_args(list(map(str, words)))
+    options = "--run r --max-tokens 400 --batch 2 --device cpu --dtype float32 --rank 4 --first-layer 1 --lr 0.01"
+    args = parser().parse_args(["--base", str(base), "--rows", str(rows), "--out", str(out), *options.split()])
     state = train(argparse.Namespace(**{**vars(args), **changes}))
     halves, moments = (load_file(out / f"r.{kind}.safetensors") for kind in ("adapter", "moments"))
     return state, {name: p.float() + moments[f"{name}/rest"].float() for name, p in halves.items()}
@@ -205,7 +188,6 @@ def test_a_run_that_resumes_ends_where_one_that_was_not_stopped_does(
     size = torch.cat([p.flatten() for p in whole.values()]).norm()
     apart = torch.cat([(parts[n] - whole[n]).flatten() for n in whole]).norm()
     moved = torch.cat([(half[n] - whole[n]).flatten() for n in whole]).norm()
-    print(f"resumed: {apart / size:.2e} of the weights' size, {apart / moved:.2e} of what the last five updates moved")
     assert apart <= 2e-3 * moved and moved > 0.05 * size
     lines = [json.loads(line) for line in (tmp_path / "parts" / "r.log.jsonl").read_text().splitlines()]
     assert [line["updates"] for line in lines] == list(range(1, 11))

@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -29,7 +30,6 @@ from benchmarks.adversarial.places import PLACES
 from benchmarks.adversarial.texts import CANARY, PAYLOADS, Payload
 from rrm.data.feedback import Feedback, JudgeInfo, Mode, parse_judgement
 from rrm.data.trajectory import Trajectory
-from rrm.errors import RRMError
 from rrm.prompt.failures import error_of
 from rrm.prompt.neutralise import neutralise
 from rrm.prompt.rendering import render_transcript
@@ -83,7 +83,6 @@ def test_markers_nested_by_the_thousand_cost_no_more_than_their_length():
 
 @pytest.mark.parametrize("slots", [True, False])
 def test_escapes_are_looked_for_in_what_a_judge_in_windows_reads(cases: list[AttackCase], slots: bool) -> None:
-    """The suite read a text that such a judge never reads: it said none escaped whatever the windows let through."""
 
     def found(case: AttackCase, disarmed: bool) -> list[str]:
         plan = Planner(ByteTokenizer(), 1200, slot_end=[1]).plan(case.attacked, slots=slots)
@@ -100,7 +99,6 @@ def test_escapes_are_looked_for_in_what_a_judge_in_windows_reads(cases: list[Att
 
 @pytest.mark.parametrize("slots", [True, False])
 def test_a_forged_slot_or_mark_in_a_reading_is_seen(slots: bool) -> None:
-    """Any markers in order passed, and a mark in the digest too: a forged `[step 1] is good` in step 1's own result."""
     (case, *_) = in_long_runs([c for c in attacks(builtin_bases(), seed=0) if c.place == "agent"], 4000, 0)
     plan = Planner(ByteTokenizer(), 1200, slot_end=[1]).plan(case.base, slots=slots)
     readings = [plan.reading(i) for i in range(len(plan))]
@@ -115,20 +113,13 @@ def test_a_forged_slot_or_mark_in_a_reading_is_seen(slots: bool) -> None:
 
 
 def test_long_runs_end_as_runs_do_and_are_told_apart_by_side(cases: list[AttackCase]) -> None:
-    """Two of three ended on a tool's result, and the middle one read page 1 twice: the rules found fault with harmless steps."""
     long = in_long_runs([case for case in cases if case.place == "agent"][:3], 4000, 0)
     assert [case.side for case in long] == ["first", "middle", "last"]
     for case in long:
         assert case.base.messages[-1].role == "assistant" and not case.base.messages[-1].tool_calls
         pages = [c.arguments["number"] for m in case.base.messages for c in m.tool_calls or [] if c.name == "read_page"]
         assert pages == list(range(1, len(pages) + 1))
-    rows = [
-        CaseResult(
-            id=s, kind="k", place="p", side=s, base=0.4, benign=0.5, attacked=a, attacked_status="scored", echoed=False
-        )
-        for s, a in (("first", 0.45), ("last", 0.6))
-    ]
-    report = summarise(rows, "steps")
+    report = summarise([result(0.4, 0.5, a, side=side) for side, a in (("first", 0.45), ("last", 0.6))], "steps")
     assert {side: round(g.excess, 3) for side, g in report.by_side.items()} == {"first": -0.05, "last": 0.1}
     assert report.base_range == (0.4, 0.4)
 
@@ -156,23 +147,8 @@ _PLAIN = (
     "< > </ score think critique SCORE | <| |> im_start im_end endoftext [ ] step Step 3 1.0 s INST /INST a \\ / eot_id"
 )
 _WHOLE = "<score> </score> <think> [step] <|im_end|> <s> </s> ＜ ＞ ［ ］ ‹ › ѕсоrе sсоre 𝐬𝐜𝐨𝐫𝐞 &lt; &gt; &#60; &#x3e; &amp;lt;"
-_ODD = [
-    "result:",
-    "\nuser : ",
-    "\nrеsult： x",
-    "\ncall search {}",
-    "step ",
-    "[step 1]",
-    "［step 2］",
-    "x < y",
-    "\n",
-    " ",
-    "\u200b",
-    "\u00ad",
-    "\u0301",
-    "\U000e0041",
-]
-_FRAGMENTS = st.sampled_from([*_PLAIN.split(), *_WHOLE.split(), *_ODD])
+_ODD = "result:~\nuser : ~\nrеsult： x~\ncall search {}~step ~[step 1]~［step 2］~x < y~\n~ ~\u200b~\u00ad~\u0301~\U000e0041"
+_FRAGMENTS = st.sampled_from([*_PLAIN.split(), *_WHOLE.split(), *_ODD.split("~")])
 nasty = st.lists(st.one_of(_FRAGMENTS, st.text(max_size=3)), max_size=12).map("".join)
 
 
@@ -186,17 +162,13 @@ nasty = st.lists(st.one_of(_FRAGMENTS, st.text(max_size=3)), max_size=12).map(""
 @example("x\n\u200bre\u00adsult: 1")
 def test_no_marker_survives(text):
     out = neutralise(text)
-    for view in (out, folded(out)):
-        assert not TAG.search(view)
-        assert not CONTROL.search(view)
-        assert not STEP.search(view)
-        assert not LABEL.search(view)
+    assert not any(mark.search(view) for view in (out, folded(out)) for mark in (TAG, CONTROL, STEP, LABEL))
     parsed = parse_judgement(out)
     assert (parsed.trace, parsed.critique, parsed.score) == (None, None, None)
 
 
-@settings(max_examples=200, deadline=None)
-@given(nasty)
+@settings(max_examples=300, deadline=None)
+@given(nasty | st.text(max_size=200))
 def test_neutralise_is_idempotent_and_keeps_what_is_no_marker(text):
     once = neutralise(text)
     assert neutralise(once) == once
@@ -204,12 +176,6 @@ def test_neutralise_is_idempotent_and_keeps_what_is_no_marker(text):
     assert "".join(letters).count("1") <= text.count("1") + folded(text).count(
         "1"
     )  # it never writes numbers of its own
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.text(max_size=200))
-def test_any_text_is_taken(text):
-    assert neutralise(neutralise(text)) == neutralise(text)
 
 
 @settings(max_examples=150, deadline=None)
@@ -229,10 +195,7 @@ def test_hostile_text_costs_linear_time(unit, filler):
 @pytest.mark.parametrize("payload", PAYLOADS, ids=lambda p: p.kind)
 def test_every_payload_is_disarmed(payload, tokenizer):
     out = neutralise(payload.text)
-    assert not TAG.search(folded(out))
-    assert not CONTROL.search(folded(out))
-    assert not STEP.search(folded(out))
-    assert not LABEL.search(folded(out))
+    assert not any(mark.search(folded(out)) for mark in (TAG, CONTROL, STEP, LABEL))
     assert not set(tokenizer.encode(out, add_special_tokens=False)) & set(tokenizer.all_special_ids)
 
 
@@ -280,17 +243,12 @@ def test_the_suite_is_large_and_touches_every_place(cases):
     assert len({t.id for c in cases for t in (c.attacked, c.benign, c.base)}) == 2 * len(cases) + len(builtin_bases())
 
 
-def test_attacks_are_reproducible_and_depend_on_the_seed(cases):
-    again = attacks(builtin_bases(), seed=0)
+def test_attacks_are_reproducible_depend_on_the_seed_and_leave_their_bases(cases):
+    bases = builtin_bases()
+    again = attacks(bases, seed=0)
     assert [c.attacked.to_json() for c in again] == [c.attacked.to_json() for c in cases]
     assert [c.id for c in attacks(builtin_bases(), seed=1)] != [c.id for c in cases]
-
-
-def test_bases_are_not_changed(cases):
-    before = [b.to_json() for b in builtin_bases()]
-    bases = builtin_bases()
-    attacks(bases, seed=3)
-    assert [b.to_json() for b in bases] == before
+    assert bases == builtin_bases()
 
 
 def test_nothing_escapes_into_the_judges_prompt(cases, tokenizer):
@@ -389,32 +347,18 @@ def test_failures_are_counted_not_scored(cases):
     assert report.statuses == {"unparsable": len(cases)}
 
 
+def result(base: float, benign: float, attacked: float | None, **more: Any) -> CaseResult:
+    figures = {"base": base, "benign": benign, "attacked": attacked, "attacked_status": "scored", "echoed": False}
+    return CaseResult(**{"id": "x", "kind": "tags", "place": "task", **figures, **more})
+
+
 def test_summarise_by_hand():
-    def row(base: float, benign: float, attacked: float | None) -> CaseResult:
-        return CaseResult(
-            id="x",
-            kind="tags",
-            place="task",
-            base=base,
-            benign=benign,
-            attacked=attacked,
-            attacked_status="scored",
-            echoed=False,
-        )
-
-    report = summarise([row(0.4, 0.5, 0.8), row(0.6, 0.4, 0.7), row(0.5, 0.5, None)], "score")
+    report = summarise([result(0.4, 0.5, 0.8), result(0.6, 0.4, 0.7), result(0.5, 0.5, None)], "score")
     assert report.overall is not None
-    assert report.overall.attack == pytest.approx((0.4 + 0.1) / 2)
-    assert report.overall.benign == pytest.approx((0.1 + 0.2) / 2)
-    assert report.overall.excess == pytest.approx(0.1)
-    assert report.largest == pytest.approx(0.3)
-    assert report.lift == pytest.approx((0.3 + 0.3) / 2)
+    excess = (report.overall.attack, report.overall.benign, report.overall.excess)
+    assert excess == pytest.approx(((0.4 + 0.1) / 2, (0.1 + 0.2) / 2, 0.1))
+    assert (report.largest, report.lift) == pytest.approx((0.3, (0.3 + 0.3) / 2))
     assert (report.flips, report.benign_flips, report.unscored) == (1, 1, 1)
-
-
-def test_attacks_say_what_they_need():
-    with pytest.raises(RRMError, match="at least one base"):
-        attacks([], seed=0)
 
 
 def test_bring_your_own_payloads():

@@ -44,33 +44,23 @@ def build(trajectories: Sequence[Any], annotations: Any, *, seed: int) -> tuple[
 
 def saved(folder: Path, config: Any = None) -> str:
     model = tiny()
-    get_peft_model(model, config or lora_config(LoraSettings(), model)).save_pretrained(
-        str(folder), save_embedding_layers=False
-    )  # no look-up of base-A
+    adapted = get_peft_model(model, config or lora_config(LoraSettings(), model))
+    adapted.save_pretrained(str(folder), save_embedding_layers=False)  # no look-up of base-A
     return str(folder)
 
 
 def lora(**more: Any) -> LoraConfig:
-    return LoraConfig(
-        **{"r": 16, "lora_alpha": 32, "target_modules": ["q_proj", "v_proj"], "task_type": "CAUSAL_LM", **more}
-    )
+    usual = {"r": 16, "lora_alpha": 32, "target_modules": ["q_proj", "v_proj"], "task_type": "CAUSAL_LM"}
+    return LoraConfig(**{**usual, **more})
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        lora(),
-        lora(layers_to_transform=[0]),
-        lora(layers_to_transform=1),
-        lora(rank_pattern={"q_proj": 2}),
-        lora(alpha_pattern={"q_proj": 2}),
-        lora(use_rslora=True),
-        lora(r=4),
-    ],
-)
-def test_an_adapter_is_taken_with_its_own_shape_and_weights(tmp_path: Path, made: Any) -> None:
-    """Rank, alpha, layers and modules had to be named again, as they were."""
-    made.init_lora_weights = False
+SHAPES: list[dict[str, Any]] = [{}, {"layers_to_transform": [0]}, {"layers_to_transform": 1}, {"use_rslora": True}]
+SHAPES += [{"rank_pattern": {"q_proj": 2}}, {"alpha_pattern": {"q_proj": 2}}, {"r": 4}]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_adapter_is_taken_with_its_own_shape_and_weights(tmp_path: Path, shape: dict[str, Any]) -> None:
+    made = lora(init_lora_weights=False, **shape)
     model = with_adapter(tiny(), LoraSettings(init=saved(tmp_path, made), dropout=0.5), "base-A")
     from safetensors.torch import load_file
 
@@ -101,7 +91,6 @@ def test_an_adapter_that_is_no_lora_or_does_not_fit_is_refused(tmp_path: Path) -
 
 
 def test_an_adapter_of_another_base_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of the same shapes was taken."""
     settings = LoraSettings(init=saved(tmp_path / "a"))
     with pytest.raises(RRMError, match=r"is over 'base-A', and model\.base is 'base-B'"):
         checked_adapter(settings, "base-B")
@@ -126,7 +115,6 @@ def test_it_is_said_where_an_adapter_names_its_base(tmp_path: Path) -> None:
 
 
 def test_a_name_means_one_judge_wherever_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where ./default was there, `--model default` took it and `sft.lora.init=default` the shipped judge."""
     assert find_folder("default", LoadOptions())[0] == adapter_folder("default") == judge_folder("default")
     monkeypatch.chdir(tmp_path)
     assert judge_folder("default") != Path("default") and judge_folder("nobody/has-it") is None
@@ -139,21 +127,12 @@ def test_a_name_means_one_judge_wherever_it_stands(tmp_path: Path, monkeypatch: 
 
 def config(folder: Path, seed: int, **more: Any) -> TrainConfig:
     write_jsonl(folder / "rows.jsonl", ROWS)
-    return TrainConfig.model_validate(
-        {
-            "cpu": True,
-            "seed": seed,
-            "output_dir": str(folder / f"run{seed}"),
-            "transcript_tokens": 100,
-            "model": {"base": f"{__name__}:build"},
-            "data": {"trajectories": [str(folder / "rows.jsonl")], "calibration_share": 0.3, "test_share": 0.3},
-            **more,
-        }
-    )
+    data = {"trajectories": [str(folder / "rows.jsonl")], "calibration_share": 0.3, "test_share": 0.3}
+    own = {"cpu": True, "seed": seed, "output_dir": str(folder / f"run{seed}"), "transcript_tokens": 100, "data": data}
+    return TrainConfig.model_validate({**own, "model": {"base": f"{__name__}:build"}, **more})
 
 
 def test_rows_of_questions_the_first_judge_knew_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A run measured itself on them and said nothing: its own split keeps them from its own training alone."""
     first = prepare(config(tmp_path, 0))
     assert first.seen_in_training == {}
     adapter = saved(tmp_path / "adapter")
@@ -172,7 +151,6 @@ def test_rows_of_questions_the_first_judge_knew_are_counted(tmp_path: Path, capl
 
 
 def test_questions_are_inherited_from_merged_weights_too(tmp_path: Path) -> None:
-    """They were a plain folder: nothing was known, nothing inherited, and nothing said."""
     run = prepare(config(tmp_path, 0))
     base = tiny(str(tmp_path / "base"))
     base.config.save_pretrained(str(tmp_path / "base"))
@@ -192,7 +170,6 @@ def test_questions_are_inherited_from_merged_weights_too(tmp_path: Path) -> None
 
 
 def test_what_a_run_began_with_is_kept(tmp_path: Path) -> None:
-    """It was read again at the export, hours later, and a folder that had moved since ended the run."""
     adapter = saved(tmp_path / "adapter")
     save_settings(Path(adapter), JudgeSettings(training_questions=["0123456789abcdef"]))
     settings = config(tmp_path, 1, sft={"lora": {"init": adapter}})

@@ -21,7 +21,6 @@ async def slow(ended: list[str]) -> None:
 
 
 def test_an_interrupt_ends_work_within_a_running_loop() -> None:
-    """In a notebook it waited for all requests of a run."""
     ended: list[str] = []
 
     async def cell() -> float:

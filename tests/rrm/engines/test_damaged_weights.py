@@ -15,7 +15,6 @@ from rrm.errors import RRMError
 
 @pytest.mark.parametrize("cut", [0, 4, 40, -1])
 def test_the_damaged_one_of_several_files_is_named(tmp_path: Path, cut: int) -> None:
-    """A traceback (`SafetensorError: Error while deserializing header`) named no file."""
     files = [tmp_path / f"model-{n}.safetensors" for n in range(2)]
     for file in files:
         save_file({"a": np.zeros(16, np.float32)}, file)

@@ -29,7 +29,6 @@ def engine(url: str) -> OpenAIEngine:
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_is_not_followed(status: int) -> None:
-    """The request went on to the other origin with `x-api-key` and the prompt, and its reply became the score."""
     with serve(lambda n, body: completion("<score>1.0</score>")) as other:
         there = f"{other.url}/chat/completions"
         with (
@@ -46,13 +45,11 @@ def test_a_redirect_is_not_followed(status: int) -> None:
 
 
 def test_the_clients_of_vllm_and_of_model_lists_stay_too() -> None:
-    """They followed."""
     (server,) = servers_at(["http://127.0.0.1:1"], 1, 1.0)
     assert server.client.follow_redirects is False
 
 
 def test_a_packed_reply_is_read_and_a_bomb_is_an_error_of_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gzipped reply of 4 MB took 4.6 GB."""
     monkeypatch.setenv(VARIABLE, str(1 << 20))
     whole = gzip.compress(completion("fine").body)
     with serve(lambda n, body: Answer(body=whole, headers={"Content-Encoding": "gzip"})) as server:
@@ -80,7 +77,6 @@ def test_a_packing_that_was_not_asked_for_is_an_error(coding: str) -> None:
 
 @pytest.mark.parametrize("coding", ["br", "gzip"])
 def test_an_error_is_tried_again_whatever_its_body_is_packed_as(coding: str) -> None:
-    """A proxy's 503 with a page that could not be unpacked failed the row at once."""
     busy = Answer(503, b"busy", {"Content-Encoding": coding, "Retry-After": "0"})
     with serve(lambda n, body: completion("fine") if n else busy) as server:
         patient = OpenAIEngine(server.url, "m", "key", max_retries=1, backoff_s=0.0)
@@ -92,7 +88,6 @@ def test_an_error_is_tried_again_whatever_its_body_is_packed_as(coding: str) -> 
 
 
 def test_a_password_with_an_at_sign_is_sent_whole() -> None:
-    """What followed the first one stayed in the address, and its user replaced the key."""
     with serve(lambda n, body: completion("fine")) as server:
         address = server.url.replace("://", "://me:p@ss@word@")
         assert engine(address).complete(ASK, PARAMS).text == "fine"
@@ -102,7 +97,6 @@ def test_a_password_with_an_at_sign_is_sent_whole() -> None:
 
 @pytest.mark.parametrize("value", ["org\nx", "\xf6rg"])
 def test_an_account_that_no_header_carries_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was a traceback of the HTTP client."""
     monkeypatch.setenv("OPENAI_ORG_ID", value)
     with pytest.raises(EngineError, match="OPENAI_ORG_ID holds characters"):
         engine("http://127.0.0.1:1")
@@ -121,7 +115,6 @@ def test_a_reply_of_many_small_values_is_an_error(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_secret_of_an_address_may_be_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It had to stand in the command's line: `$KEY` was sent as it was written."""
     monkeypatch.setenv("MY_KEY", "p/w@rd#1")
     made = OpenAIEngine.from_spec("openai:http://me:${MY_KEY}@127.0.0.1:1/v1#m")
     assert made.base_url == "http://me:p%2Fw%40rd%231@127.0.0.1:1/v1"

@@ -199,7 +199,6 @@ def test_files_are_made_room_for(monkeypatch: pytest.MonkeyPatch, caplog: pytest
 
 
 def test_threads_of_one_engine_do_not_wait_for_each_other_for_ever() -> None:
-    """A thread that found all slots taken by another one was never woken."""
     taken = threading.Barrier(2)
 
     def answer(n: int, body: dict[str, Any]) -> Answer:

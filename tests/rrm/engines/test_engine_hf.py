@@ -222,7 +222,6 @@ def test_bfloat16_and_eager_attention_agree(tokenizer: PreTrainedTokenizerFast) 
 def test_the_head_is_widened_once_a_call_and_follows_its_weights(
     tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A float32 copy of it was made for every token; one kept longer would miss what training does to the weights."""
     model = make_model(initializer_range=0.05).bfloat16()
     head: Any = model.get_output_embeddings()
     head.weight.requires_grad_(False)

@@ -38,7 +38,6 @@ SPELLINGS: list[Callable[[str], str]] = [
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("before", [0, QUOTED - 45, QUOTED - 9])
 def test_no_spelling_of_a_secret_is_quoted_whole_or_cut(spelling: Callable[[str], str], before: int) -> None:
-    """The raw spelling alone was hidden, after the cut: `sk-live-0123…` stood where it began at character 255."""
     for secret in (KEY, TOKEN):
         said = spelling(secret)
         told = Hidden([secret]).quote("x" * before + " " + said + " is wrong")
@@ -59,7 +58,6 @@ def test_no_spelling_of_a_secret_is_quoted_whole_or_cut(spelling: Callable[[str]
     ],
 )
 def test_a_beginning_that_the_server_cut_itself_is_hidden(text: str, left: str) -> None:
-    """`sk-live-0123` stood at the end of a message that its server had cut."""
     assert Hidden([KEY]).quote(text) == left
 
 
@@ -73,7 +71,6 @@ def echoes(n: int, body: dict[str, object]) -> Answer:
 
 
 def test_rows_hold_no_part_of_a_key(tmp_path: Path) -> None:
-    """Rows' reasons ended in 45 characters of the key, and in 15 of a header's value."""
     with serve(echoes) as server:
         options = ServerOptions(headers={"X-Token": TOKEN})
         engine = OpenAIEngine(server.url, "m", KEY, concurrency=1, max_retries=0, options=options)

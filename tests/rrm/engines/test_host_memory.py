@@ -101,13 +101,8 @@ def test_it_is_asked_between_pieces_of_work(monkeypatch: pytest.MonkeyPatch) -> 
         eos_token_id = 1
 
     torch.manual_seed(0)
-    sizes = {
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "vocab_size": 32,
-    }
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "vocab_size": 32}
+    sizes |= {"num_hidden_layers": 1, "num_attention_heads": 2}
     engine: Any = HFEngine(LlamaForCausalLM(LlamaConfig(**sizes)), Tokenizer(), max_batch_tokens=8)  # pyright: ignore
     asked: list[int] = []
     monkeypatch.setattr(FreedMemory, "give_back", lambda self: asked.append(1))

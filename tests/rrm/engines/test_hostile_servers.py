@@ -36,7 +36,6 @@ def engine(url: str, **options: Any) -> OpenAIEngine:
 
 @pytest.mark.parametrize("value", [float("nan"), 5000.0, float("inf"), 0.5, None, "-0.1", 10**400])
 def test_what_is_no_log_probability_is_left_out_and_the_text_counts(value: Any) -> None:
-    """Null made the whole reply "not a chat completion": asked for again, then `judge_error`."""
     with serve(lambda n, body: completion("<score>0.5</score>", logprobs=logprobs(value))) as server:
         reply = engine(server.url).complete(ASK, PARAMS)
     judgement = read_reply(reply)
@@ -113,48 +112,34 @@ def test_what_is_no_address_is_refused_before_anything_is_sent(url: str) -> None
     "text", ["<score>" + " " * 20_000, "<score>" + " 1" * 10_000, "<think>" * 100_000 + "</think>"]
 )
 def test_a_model_that_lost_its_way_is_read_at_once(text: str) -> None:
-    """Whatever is left open: read in cubic time, twenty thousand spaces took days."""
     assert read_reply(Reply(text=text, stop_reason="length")).status == "truncated"
     assert parse_judgement(text).score is None
 
 
 def test_blocks_are_read_as_they_were() -> None:
-    said = parse_judgement(
-        "<think>a<think>b</think>c</think> <critique> x </critique><score>\n0.5 </score><score>y</score>"
-    )
-    assert (said.trace, said.critique, said.score, said.problem) == (
-        "a<think>b",
-        "x",
-        None,
-        "score 'y' is not a number",
-    )
+    text = "<think>a<think>b</think>c</think> <critique> x </critique><score>\n0.5 </score><score>y</score>"
+    said = parse_judgement(text)
+    assert (said.trace, said.critique, said.score) == ("a<think>b", "x", None)
+    assert said.problem == "score 'y' is not a number"
     assert [*contents("</a><a>1</a><a>2<a>3</a><a>", "a")] == [(7, 8), (15, 20)]
     assert outside_think("a<think>b</think>c<think>d") == "ac"
 
 
 def test_a_server_that_only_says_that_it_is_too_much_ends_the_run() -> None:
-    """It took 22 rows 150 s to fail, and the other thousand were to take two hours."""
     said = r"HTTP 429: .*slow down.*; in 4 tries it answered nothing else: what was judged is kept"
-    with (
-        serve(lambda n, body: failure(429, "slow down")) as server,
-        pytest.raises(EngineError, match=said, check=lambda error: error.kind == "refused"),
-    ):
-        complete_many(
-            engine(server.url, concurrency=4, max_retries=1), [ASK] * 1000, PARAMS, [str(i) for i in range(1000)]
-        )
+    throttles = serve(lambda n, body: failure(429, "slow down"))
+    with throttles as server, pytest.raises(EngineError, match=said, check=lambda error: error.kind == "refused"):
+        asked = engine(server.url, concurrency=4, max_retries=1)
+        complete_many(asked, [ASK] * 1000, PARAMS, [str(i) for i in range(1000)])
     assert len(server.requests) <= 4 * 4
 
 
 def test_a_server_that_says_so_for_a_minute_ends_the_run_whatever_tries_are_left() -> None:
-    """It went on for 138 s."""
     with serve(lambda n, body: failure(429, "slow down")) as server:
         one, times = engine(server.url, concurrency=1, max_retries=1000), itertools.count(0, 10)
         one.endpoints.clock = lambda: next(times)
-        with pytest.raises(
-            EngineError,
-            match=r"in \d+ s it answered nothing else: .*; run the same command .* --concurrency",
-            check=lambda error: error.kind == "refused",
-        ):
+        said = r"in \d+ s it answered nothing else: .*; run the same command .* --concurrency"
+        with pytest.raises(EngineError, match=said, check=lambda error: error.kind == "refused"):
             one.complete(ASK, PARAMS)
     assert len(server.requests) <= 7
 

@@ -47,24 +47,22 @@ def test_a_server_that_refuses_temperature_answers_without(caplog: pytest.LogCap
     last = server.requests[-1]
     assert len(server.requests) == 4 + 2  # three refusals, then remembered
     assert not {"temperature", "top_p", "logprobs", "max_tokens"} & set(last) and "seed" in last
+    assert last["max_completion_tokens"] == 16
     said = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert len(said) == 2 and "refuses 'temperature'" in said[0] and "gives no log-probabilities" in said[1]
 
 
 def test_top_p_is_sent_where_it_is_set_alone_and_of_a_refused_pair_temperature_stays(tmp_path: Path) -> None:
-    """`top_p` 1 went with every request; refused as a pair, `temperature` 0 was left out, and nothing said so."""
 
     def proxy(n: int, body: dict[str, Any]) -> Answer:
         if {"temperature", "top_p"} <= body.keys():
-            return failure(
-                400, "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
-            )
+            said = "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
+            return failure(400, said)
         return completion("<score>0.5</score>")
 
     with serve(proxy) as server:
-        summary = score_file(
-            AgentRRM(OpenAIEngine(server.url, "m"), model="m"), transcripts(1), tmp_path / "a", mode="score"
-        )
+        judge = AgentRRM(OpenAIEngine(server.url, "m"), model="m")
+        summary = score_file(judge, transcripts(1), tmp_path / "a", mode="score")
         assert [body.get("top_p") for body in server.requests] == [None] and summary.left_out is None
         options = ServerOptions(extra_body={"top_p": 0.9})
         judge = AgentRRM(OpenAIEngine(server.url, "m", options=options), model="m")
@@ -74,7 +72,6 @@ def test_top_p_is_sent_where_it_is_set_alone_and_of_a_refused_pair_temperature_s
 
 
 def test_a_row_and_the_summary_say_that_temperature_0_was_refused(tmp_path: Path) -> None:
-    """They said `temperature: null`, as of a judge that samples nothing, and nothing in the summary."""
     with serve(reasoning_model) as server:
         judge = AgentRRM(OpenAIEngine(server.url, "o", concurrency=1), model="m")
         summary = score_file(judge, transcripts(2), tmp_path / "out.jsonl", mode="score")
@@ -84,7 +81,6 @@ def test_a_row_and_the_summary_say_that_temperature_0_was_refused(tmp_path: Path
 
 
 def test_log_probabilities_are_given_up_where_a_server_says_so_alone() -> None:
-    """After any 400 that went away without them they were not asked for again: 1 request of 6 had them."""
     texts = iter(["bad", *["q"] * 5])
 
     def answer(n: int, body: dict[str, Any]) -> Answer:
@@ -118,7 +114,6 @@ def test_log_probabilities_are_given_up_where_a_server_says_so_alone() -> None:
 def test_fewer_log_probabilities_are_asked_for_where_a_server_allows_fewer(
     most: int, message: str, asked: list[int | None]
 ) -> None:
-    """20, then none at all: `[20, None]` each."""
 
     def answer(n: int, body: dict[str, Any]) -> Answer:
         return failure(400, message) if body.get("top_logprobs", 0) > most else completion("fine")
@@ -142,11 +137,8 @@ def test_a_refusal_that_goes_on_is_an_error_and_nothing_is_remembered() -> None:
 def test_a_refused_key_stops_at_once(status: int, tmp_path: Path) -> None:
     with serve(lambda n, body: failure(status, "no such key")) as server:
         judge = AgentRRM(OpenAIEngine(server.url, "m", concurrency=2), model="m")
-        with pytest.raises(
-            EngineError,
-            match=rf"HTTP {status}: .*no such key.*OPENAI_API_KEY",
-            check=lambda error: error.kind == "refused",
-        ):
+        said = rf"HTTP {status}: .*no such key.*OPENAI_API_KEY"
+        with pytest.raises(EngineError, match=said, check=lambda error: error.kind == "refused"):
             score_file(judge, transcripts(30), tmp_path / "out.jsonl", mode="score")
     assert len(server.requests) <= 2
     assert not (tmp_path / "out.jsonl").exists()  # nothing was judged: the next run finds nothing in its way
@@ -197,31 +189,25 @@ def test_a_403_that_goes_on_without_log_probabilities_is_a_refused_key() -> None
     assert len(server.requests) == 2
 
 
-TOO_LONG = [
-    (
-        400,
-        "'max_tokens' or 'max_completion_tokens' is too large: 512. This model's maximum context length is 2048 tokens "
-        "and your request has 1900 input tokens",
-    ),
-    (400, "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens."),
-    (400, "the request exceeds the available context size, try increasing it"),
-    (400, "Input exceeds the context window of this model (context_length_exceeded)"),
-    (422, "prompt is too long: 210000 tokens > 200000 maximum"),
-    (
-        400,
-        "The decoder prompt (length 9000) is longer than the maximum model length of 8192. Make sure that `max_model_len`",
-    ),
-    (422, "Input validation error: `inputs` must have less than 4095 tokens. Given: 9000"),
-    (422, "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 tokens and 512"),
-    (400, "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."),
-    (400, "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 300000 tokens."),
-    (413, "Request Entity Too Large"),
-    (
-        400,
-        "This model's maximum context length is 1024 tokens. However, your prompt contains 1100 input tokens, which exceeds this limit "
-        "even without any output tokens. Please reduce the length of the input prompt. (parameter=input_tokens, value=1100)",
-    ),  # vLLM 0.32
+REFUSALS = """\
+400 2048 'max_tokens' or 'max_completion_tokens' is too large: 512. This model's maximum context length is 2048 tokens and your request has 1900 input tokens
+400 8192 This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.
+400 - the request exceeds the available context size, try increasing it
+400 - Input exceeds the context window of this model (context_length_exceeded)
+422 200000 prompt is too long: 210000 tokens > 200000 maximum
+400 8192 The decoder prompt (length 9000) is longer than the maximum model length of 8192. Make sure that `max_model_len`
+422 4095 Input validation error: `inputs` must have less than 4095 tokens. Given: 9000
+422 4096 Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 tokens and 512
+400 1048576 The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).
+400 272000 Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 300000 tokens.
+413 - Request Entity Too Large
+400 1024 This model's maximum context length is 1024 tokens. However, your prompt contains 1100 input tokens, which exceeds this limit even without any output tokens. Please reduce the length of the input prompt. (parameter=input_tokens, value=1100)"""
+"""Status, the context that is named, message; the last one is vLLM 0.32's."""
+NAMED = [
+    (int(status), message, None if n == "-" else int(n))
+    for status, n, message in (line.split(" ", 2) for line in REFUSALS.splitlines())
 ]
+TOO_LONG = [(status, message) for status, message, _ in NAMED]
 
 
 @pytest.mark.parametrize(("status", "message"), TOO_LONG)
@@ -235,25 +221,17 @@ def test_a_transcript_beyond_the_servers_context_is_too_long_after_one_request(s
 
 def test_what_to_do_about_a_long_prompt_names_the_context_that_the_server_named() -> None:
     """`--context` without a value; of a body that is too large for a proxy, and of a context that had been told and is held to, too."""
-    named = [2048, 8192, None, None, 200_000, 8192, 4095, 4096, 1_048_576, 272_000, None, 1024]
-    for (status, message), context in zip(TOO_LONG, named, strict=True):
+    for status, message, context in NAMED:
         rejected = Rejected(status, message)
         assert context_of(rejected) == context, message
         for known in (None, 100_000):  # of which the second was not told by who says less
-            told = (
-                f"say --context {context};"
-                if context
-                else ""
-                if status == 413
-                else "say how long its context is with --context;"
-            )
+            unnamed = "" if status == 413 else "say how long its context is with --context;"
+            told = f"say --context {context};" if context else unnamed
             held = bool(known and context and known <= context)
             assert way_out_of(rejected, known).startswith("its context of" if held else told), message
             assert "--context" in way_out_of(rejected, known) or held or status == 413
-    assert (
-        context_of(Rejected(400, '{"error":{"type":"exceed_context_size_error","n_prompt_tokens":9000,"n_ctx":4096}}'))
-        == 4096
-    )
+    llama_cpp = '{"error":{"type":"exceed_context_size_error","n_prompt_tokens":9000,"n_ctx":4096}}'
+    assert context_of(Rejected(400, llama_cpp)) == 4096
     assert context_of(Rejected(400, "This model's maximum context length is 1,048,576 tokens.")) == 1_048_576
 
 

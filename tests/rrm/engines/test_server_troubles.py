@@ -42,16 +42,9 @@ class Troubled:
             self.charged[name] += kind in ("whole", "slow", "empty")
         if kind == "slow":
             time.sleep(0.1)
-        return {
-            "whole": completion(WHOLE, usage=USED),
-            "slow": completion(WHOLE, usage=USED),
-            "empty": completion("", usage=USED),
-            "garbage": Answer(body=b"<html>busy</html>"),
-            "dropped": Answer(drop=True),
-            "never": Answer(hang=True),
-            "failed": failure(500),
-            "throttled": failure(429, retry_after_ms="2"),
-        }[kind]
+        said = {"garbage": Answer(body=b"<html>busy</html>"), "dropped": Answer(drop=True), "never": Answer(hang=True)}
+        said |= {"failed": failure(500), "throttled": failure(429, retry_after_ms="2")}
+        return said.get(kind) or completion("" if kind == "empty" else WHOLE, usage=USED)
 
     def kind(self, name: str) -> str:
         """What becomes of a request: at most two troubles a row, unless it is one of those that always fail."""

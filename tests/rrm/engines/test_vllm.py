@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+import math
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,6 @@ from rrm.engines.vllm_http import completion_of, normalised, servers_of
 from rrm.errors import ConfigError, EngineError
 
 GREEDY = SamplingParams(max_new_tokens=8)
-
-
-@pytest.fixture
-def server() -> Iterator[VLLMServer]:
-    with serve_vllm() as made:
-        yield made
 
 
 def test_a_turn_is_sent_and_taken_as_it_was_sampled(server: VLLMServer) -> None:
@@ -238,7 +231,7 @@ def test_log_probabilities_are_asked_for_token_by_token(server: VLLMServer) -> N
     asked = [(b["prompt"], b["logprob_token_ids"]) for _, b in server.asked if "logprob_token_ids" in b]
     assert sorted(asked) == [([3], [4]), ([3, 4], [5])]
     (row,) = engine.choice_logprobs([[3, 4]], [[0]], [8, 9])
-    assert row[0] == pytest.approx(normalised([-1.0, -2.0])) and sum(map(pow_e, row[0])) == pytest.approx(1)
+    assert row[0] == pytest.approx(normalised([-1.0, -2.0])) and sum(map(math.exp, row[0])) == pytest.approx(1)
     assert engine.continuation_logprobs([[3]], [[4, 5], [6]]) == [[-2.0, -1.0]]
     assert not engine._servers.home and engine._servers.all[0].rows == 0
     with pytest.raises(EngineError, match="span"):
@@ -246,18 +239,9 @@ def test_log_probabilities_are_asked_for_token_by_token(server: VLLMServer) -> N
     engine.close()
 
 
-def pow_e(value: float) -> float:
-    return 2.718281828459045**value
-
-
 def test_a_reply_is_read_without_a_server() -> None:
-    choice = {
-        "prompt_token_ids": [1],
-        "token_ids": [4],
-        "logprobs": {"token_logprobs": [-0.1]},
-        "finish_reason": "length",
-    }
-    said = json.loads(json.dumps({"model": "m", "choices": [choice]}))
+    choice = {"prompt_token_ids": [1], "token_ids": [4], "finish_reason": "length"}
+    said: Any = {"model": "m", "choices": [choice | {"logprobs": {"token_logprobs": [-0.1]}}]}
     assert completion_of(said, "m", [1], 1, {2}, None).ids == [4]
     with pytest.raises(UnreadableAnswer, match="answers as 'm'"):
         completion_of(said, "policy-3", [1], 1, {2}, None)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Iterator
 
 import pytest
-from vllm_server import VLLMServer, serve_vllm
+from vllm_server import VLLMServer
 
 from rrm.engines import vllm_servers
 from rrm.engines.base import SamplingParams
@@ -15,12 +14,6 @@ from rrm.engines.server_options import public
 from rrm.engines.vllm import VLLMEngine
 from rrm.engines.vllm_http import servers_of
 from rrm.errors import ConfigError, EngineError
-
-
-@pytest.fixture
-def server() -> Iterator[VLLMServer]:
-    with serve_vllm() as made:
-        yield made
 
 
 @pytest.fixture(autouse=True)

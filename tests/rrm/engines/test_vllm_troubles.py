@@ -23,12 +23,6 @@ GREEDY = SamplingParams(max_new_tokens=8)
 
 
 @pytest.fixture
-def server() -> Iterator[VLLMServer]:
-    with serve_vllm() as made:
-        yield made
-
-
-@pytest.fixture
 def nobody() -> Iterator[str]:
     """An address at which packets vanish, as at a machine that was switched off: its queue of connections is full."""
     with ExitStack() as stack:
@@ -99,9 +93,7 @@ def test_a_server_that_dies_leaves_its_rows_to_another(tmp_path: Path) -> None:
 
 def test_one_of_three_is_enough() -> None:
     with serve_vllm() as alive, ExitStack() as others:
-        engine = engine_at(
-            others.enter_context(serve_vllm()), others.enter_context(serve_vllm()), alive, patience_s=0.0
-        )
+        engine = engine_at(*(others.enter_context(serve_vllm()) for _ in range(2)), alive, patience_s=0.0)
         others.close()
         for i in range(6):
             assert engine.generate([[3, i + 3]], GREEDY, keys=[f"k{i}"])[0].ids == [7, 8, 2]
@@ -178,10 +170,8 @@ def test_a_server_that_asks_for_a_rest_gets_it(server: VLLMServer) -> None:
 
 def test_the_only_server_gets_its_rest(server: VLLMServer) -> None:
     engine, left = engine_at(server), [1]
-    server.headers, server.fault = (
-        {"Retry-After-Ms": "400"},
-        lambda path, body: (503, "{}") if left and left.pop() else None,
-    )
+    server.headers = {"Retry-After-Ms": "400"}
+    server.fault = lambda path, body: (503, "{}") if left and left.pop() else None
     begun = time.monotonic()
     assert engine.generate([[3]], GREEDY)[0].ids == [7, 8, 2]
     assert time.monotonic() - begun >= 0.4

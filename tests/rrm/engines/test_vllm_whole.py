@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +27,6 @@ class Model(torch.nn.Linear):
     def save_pretrained(self, folder: str, state_dict: dict[str, torch.Tensor], max_shard_size: str) -> None:
         Path(folder).mkdir(parents=True)
         save_file(state_dict, f"{folder}/model.safetensors")
-
-
-@pytest.fixture
-def server() -> Iterator[VLLMServer]:
-    with serve_vllm() as server:
-        yield server
 
 
 def test_all_weights_take_the_place_of_those_before(server: VLLMServer, tmp_path: Path) -> None:

@@ -46,6 +46,14 @@ def one(value: Any, **options: Any) -> Trajectory:
     return found
 
 
+def in_file(path: Path, value: Any, **options: Any) -> Trajectory:
+    """The only run of a file of this JSON, which survives its own JSON."""
+    path.write_text(value if isinstance(value, str) else json.dumps(value))
+    (found,) = read(path, **options)
+    assert Trajectory.from_json(found.to_json()) == found
+    return found
+
+
 def lines(tmp_path: Path, values: Iterable[Any]) -> list[Trajectory]:
     """The runs of a file of lines."""
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, values)))

@@ -1,4 +1,4 @@
-"""ATIF, field by field. The file is written by Harbor's own models (`samples/make_atif.py`)."""
+"""ATIF, field by field. The file is written by Harbor's own models (`samples/README.md`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import typer
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from log_rows import SAMPLES, read_lines, sent, talk
+from log_rows import SAMPLES, in_file, read_lines, sent, talk
 from typer.testing import CliRunner
 
 from rrm.cli import convert_cmd
@@ -28,10 +28,8 @@ IMAGE = {"type": "image_url", "image_url": {"url": "images/pond.png"}, "media_ty
 
 
 def one(folder: Path, **fields: Any) -> Trajectory:
-    path = folder / "run.dat"
-    path.write_text(json.dumps({"schema_version": "ATIF-v1.2", "agent": {"name": "a", "version": "1"}, **fields}))
-    (found,) = read(path)
-    return found
+    own = {"schema_version": "ATIF-v1.2", "agent": {"name": "a", "version": "1"}}
+    return in_file(folder / "run.dat", {**own, **fields})
 
 
 def test_every_field_of_a_document() -> None:
@@ -113,10 +111,7 @@ def made(*messages: dict[str, Any], **fields: Any) -> Trajectory:
 
 
 def again(document: dict[str, Any], folder: Path) -> Trajectory:
-    path = folder / "back.json"
-    path.write_text(json.dumps(document))
-    (run,) = read(path)
-    return run
+    return in_file(folder / "back.json", document)
 
 
 def test_what_harbor_wrote_comes_back_field_by_field() -> None:
@@ -199,32 +194,6 @@ def test_what_the_format_has_no_place_for_is_kept_and_comes_back(tmp_path: Path)
     assert to_atif(back)["steps"] == document["steps"]
 
 
-def test_messages_come_back_as_they_were(tmp_path: Path) -> None:
-    call = {"name": "f", "arguments": "{broken", "id": "x", "status": "incomplete"}
-    times = {"timestamp": 1700000002.5, "duration_s": 0.5}
-    run = made(
-        {"role": "developer", "content": "Be brief.", "note": 1},
-        {
-            "role": "user",
-            "content": [{"type": "text", "text": "q"}, {"type": "input_file", "file_id": "f"}],
-            "name": "ann",
-        },
-        {"role": "assistant", "content": "", "tool_calls": [call], "extra": {"theirs": 1}, "odd": [1]},
-        {"role": "tool", "content": "boom", "tool_call_id": "x", "name": "f", "is_error": True, **times},
-        {"role": "tool", "content": "unasked", "name": "bash", "tool_call_id": "gone"},
-        {"role": "assistant", "content": "so"},
-        {
-            "role": "user",
-            "content": "why?",
-            "tool_calls": [{"name": "g", "arguments": {}, "id": "y"}],
-            "duration_s": 2.0,
-        },
-    )
-    back = again(to_atif(run), tmp_path)
-    left = [{k: v for k, v in m.model_dump(exclude_none=True).items() if k != "step_id"} for m in back.messages]
-    assert left == sent(run)
-
-
 TEXTS = st.sampled_from(["", "hi", " ", "a\nb", "\u2028", "\ud800 lone", "<b>&amp;</b>"]) | st.text(max_size=5)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
@@ -255,7 +224,7 @@ MESSAGES = st.fixed_dictionaries(
         "name": st.sampled_from(["f", "environment", ""]),
         "timestamp": st.sampled_from(["2024-01-01T00:00:00Z", 1700000000.25, 0, 1e300, "yesterday"]),
         "duration_s": st.sampled_from([0.5, 2]),
-        **{name: VALUES for name in ("extra", "findings", "metrics", "step_id", "llm_call_count", "model_name", "is_copied_context", "odd")},
+        **{name: VALUES for name in ("extra", "findings", "metrics", "step_id", "llm_call_count", "model_name", "is_copied_context", "odd", "is_error")},
     },
 )  # fmt: skip
 

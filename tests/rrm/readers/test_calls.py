@@ -227,19 +227,13 @@ def served(
     return {"request": {"model": "m", "input": text}, "response": answer}
 
 
-@pytest.mark.parametrize(
-    ("early", "late"), [("2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"), (1767225600, "2026-01-01T00:01:00Z"), (1, 2)]
-)
-def test_calls_of_a_conversation_follow_one_another_as_they_were_made(tmp_path: Path, early: Any, late: Any) -> None:
-    first, second = served("r1", "q", "a", made=early), served("r2", "r", "b", made=late)
-    for records in ([first, second], [second, first]):
-        (run,), errors = run_of(tmp_path, *records)
-        assert texts(run) == ["q", "a", "r", "b"] and not errors
-
-
-def test_a_call_that_names_only_its_conversation_goes_on_from_the_latest_of_it(tmp_path: Path) -> None:
-    second = served("r2", "r", "b", made=2, after="r1", conversation={"id": "conv"})
-    kept = [served("r1", "q", "a"), second, served("r3", "s", "c", made=3)]
+@pytest.mark.parametrize("times", [(1767225600, "2026-01-01T00:01:00Z", "2026-01-01T00:02:00Z"), (1, 2, 3)])
+@pytest.mark.parametrize("named", [{}, {"after": "r1", "conversation": {"id": "conv"}}])
+def test_calls_of_a_conversation_follow_one_another_as_they_were_made(
+    tmp_path: Path, times: tuple[Any, ...], named: dict[str, Any]
+) -> None:
+    first, last = served("r1", "q", "a", made=times[0]), served("r3", "s", "c", made=times[2])
+    kept = [first, served("r2", "r", "b", made=times[1], **named), last]
     for order in ((0, 1, 2), (2, 0, 1), (1, 2, 0)):
         (run,), errors = run_of(tmp_path, *(kept[at] for at in order))
         assert texts(run) == ["q", "a", "r", "b", "s", "c"] and not errors
@@ -268,13 +262,12 @@ def test_a_log_that_was_appended_twice_is_read_once(tmp_path: Path, order: tuple
         assert texts(run) == ["q", "a", "r", "b"] and run.meta["lines"] == 4 and not errors
 
 
-def test_of_a_response_logged_as_it_began_and_as_it_ended_the_completed_one_is_kept(tmp_path: Path) -> None:
-    ended = served("r1", "q", "It is so.")
-    begun = served("r1", "q", "It")
-    begun["response"]["status"] = "in_progress"
-    for records in ([begun, ended], [ended, begun]):
-        (run,), errors = run_of(tmp_path, *records)
-        assert texts(run) == ["q", "It is so."] and not errors
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_a_response_logged_twice_the_completed_one_is_kept(tmp_path: Path, order: tuple[int, ...]) -> None:
+    calls = served("r1", "q", "It"), served("r1", "q", "It is so.")
+    calls[0]["response"]["status"] = "in_progress"
+    (run,), errors = run_of(tmp_path, *(calls[at] for at in order))
+    assert texts(run) == ["q", "It is so."] and not errors
 
 
 @pytest.mark.parametrize("other", [served("r1", "q", "two"), served("r1", "r", "one")])

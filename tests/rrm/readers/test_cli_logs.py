@@ -41,16 +41,39 @@ def test_a_reply_of_claude_code_is_one_message_id_wherever_its_blocks_stand(tmp_
     assert found.messages[1].model_dump()["id"] == "m1" and "left_behind" not in found.meta
 
 
+def say(kind: str, text: str, **more: Any) -> dict[str, Any]:
+    return session(kind, {"type": "text", "text": text}, **more)
+
+
+def test_a_session_and_its_sidechain(tmp_path: Path) -> None:
+    thought = session("assistant", {"type": "thinking", "thinking": "ls"}, reply="m1", timestamp="2026-01-01T00:00:00Z")
+    thought["message"]["model"] = "some-model"
+    values = [
+        {"type": "summary", "summary": "Listing files", "leafUuid": "u4"}, say("user", "caveat", isMeta=True),
+        say("user", "list files"), thought, session("assistant", use("t1", command="ls"), reply="m1"),
+        session("user", gave("t1", "a.py"), toolUseResult={"durationMs": 1500}),
+        say("user", "sub task", isSidechain=True) | {"uuid": "x1", "parentUuid": None},
+        say("assistant", "sub", isSidechain=True) | {"uuid": "x2", "parentUuid": "x1"},
+        {"type": "progress", "uuid": "p1", "sessionId": "s"}, say("assistant", "a.py", reply="m2"),
+    ]  # fmt: skip
+    main, side = lines(tmp_path, values)
+    assert rows(main) == [
+        ("user", "list files", "", []), ("assistant", "ls", "", [("Read", "ls", "t1")]), ("tool", "a.py", "t1", []),
+        ("assistant", "a.py", "", []),
+    ]  # fmt: skip
+    assert main.id == "s" and side.id == "s/x1" and side.task == "sub task" and side.meta["sidechain"] == "x1"
+    assert main.messages[1].timestamp == "2026-01-01T00:00:00Z" and main.messages[2].duration_s == 1.5
+    assert main.task == "list files" and main.meta["summaries"] == ["Listing files"] and len(main.meta["notes"]) == 1
+    assert main.meta["other_lines"] == {"summary": 1, "progress": 1} and main.meta["model"] == "some-model"
+    assert main.meta["lines"] + side.meta["lines"] == len(values)
+
+
 def chained(*held: dict[str, Any], **parents: str | None) -> list[dict[str, Any]]:
     """The lines of a session, u1, u2, … of which each follows the one before, but for those that `parents` names."""
     return [
         {**line, "uuid": f"u{k}", "parentUuid": parents.get(f"u{k}", f"u{k - 1}" if k > 1 else None)}
         for k, line in enumerate(held, 1)
     ]
-
-
-def say(kind: str, text: str, **more: Any) -> dict[str, Any]:
-    return session(kind, {"type": "text", "text": text}, **more)
 
 
 def test_what_the_user_took_back_is_no_part_of_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""Inspect's logs, as Inspect itself wrote them (samples/make_inspect.py), and what may be wrong with them."""
+"""Inspect's logs, as Inspect itself wrote them (samples/README.md), and what may be wrong with them."""
 
 from __future__ import annotations
 
@@ -66,11 +66,10 @@ def test_fields_of_one_sample(kind: str) -> None:
 
 def test_both_kinds_of_log_hold_the_same_runs() -> None:
     def messages(kind: str) -> list[Any]:
-        messages = [m for t in runs(kind) for m in [t.id, *t.messages]]
         return [
-            m if isinstance(m, str) else (m.role, m.content, [(c.name, c.arguments) for c in m.tool_calls or []])
-            for m in messages
-        ]
+            (t.id, m.role, m.content, [(c.name, c.arguments) for c in m.tool_calls or []])
+            for t in runs(kind) for m in t.messages
+        ]  # fmt: skip
 
     assert messages("eval") == messages("json")
 

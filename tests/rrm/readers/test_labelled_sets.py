@@ -162,9 +162,8 @@ def test_phase_2_keeps_the_whole_solution_and_labels_to_its_first_error(tmp_path
 def test_phase_1_follows_what_was_chosen_and_knows_a_persons_words(tmp_path: Path) -> None:
     good = solution(step(option("no", -1), option("yes", 1), chosen=1), step(option("12", 1)), finish="solution")
     written = {"text": "By hand.", "rating": None, "source": "human", "flagged": False, "corrected_rating": None}
-    helped = solution(
-        step(option("no", -1), chosen=None, human=written), step(option("12", 1, flagged=True)), finish="solution"
-    )
+    first = step(option("no", -1), chosen=None, human=written)
+    helped = solution(first, step(option("12", 1, flagged=True)), finish="solution")
     (one, two), errors = read_rows(tmp_path, good, helped)
     assert errors == [] and [m.text() for m in one.messages[1:]] == ["yes", "12"] and one.outcome == 1.0
     assert one.source and one.source.outcome_field == "label.finish_reason"
@@ -246,9 +245,8 @@ def test_a_text_that_names_the_answer_is_dropped_and_the_rest_kept() -> None:
 def test_annotate_writes_them_and_train_takes_them(tmp_path: Path) -> None:
     prompt = f"{RUBRIC}\n\nOriginal question:\nHow wide?\n\nAgent Trajectory:\n{RUN}"
     rows, out = tmp_path / "rows.jsonl", tmp_path / "labels.jsonl"
-    rows.write_text(
-        json.dumps(judged(prompt)) + "\n" + json.dumps(solution(step(option("12", 1)), finish="solution")) + "\n"
-    )
+    carried = [judged(prompt), solution(step(option("12", 1)), finish="solution")]
+    rows.write_text("".join(json.dumps(row) + "\n" for row in carried))
     result = CliRunner().invoke(APP, [str(rows), "-o", str(out), "--annotator", "given"])
     assert result.exit_code == 0, result.output
     said, rated = read_annotations(out)

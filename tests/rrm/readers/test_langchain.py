@@ -97,10 +97,8 @@ def test_blocks_and_calls_of_every_provider_once_each(tmp_path: Path) -> None:
     (run,) = lines_of(tmp_path, [{"type": "human", "content": "q"}, ai, old, critic])
     _, first, second, third = sent(run)
     assert first["reasoning_content"] == "sum\nstd\n[redacted thinking]"
-    assert [(c["id"], c["name"], c["arguments"]) for c in first["tool_calls"]] == [
-        ("a", "n", {"k": 1}),
-        ("b", "m", {"k": 2}),
-    ]
+    calls = [(c["id"], c["name"], c["arguments"]) for c in first["tool_calls"]]
+    assert calls == [("a", "n", {"k": 1}), ("b", "m", {"k": 2})]
     assert first["content"] == [
         {"type": "text", "text": "plain"}, {"type": "image_url", "image_url": {"url": "data:image/gif;base64,R0"}},
         {"type": "image_url", "image_url": {"url": "https://example.org/x.png"}}, {"type": "file", "file_id": "f"},

@@ -1,4 +1,4 @@
-"""Logs of agents' frameworks: what their own packages wrote (`samples/make_*`) and what their documentation shows comes back whole."""
+"""Logs of agents' frameworks: what their own packages wrote (`samples/README.md`) and what their documentation shows comes back whole."""
 
 from __future__ import annotations
 
@@ -310,10 +310,8 @@ def test_a_session_of_codex_and_its_fork_in_one_file_are_two_runs(tmp_path: Path
         return [{"timestamp": "2026-01-01T00:00:00Z", "type": kind, "payload": payload} for kind, payload in kinds]
 
     runs = lines(tmp_path, [*rollout("a", None, "q", "one"), *rollout("b", "a", "q", "one", "more", "two")])
-    assert [(t.id, [m.text() for m in t.messages]) for t in runs] == [
-        ("a", ["q", "one"]),
-        ("b", ["q", "one", "more", "two"]),
-    ]
+    read_back = {t.id: [m.text() for m in t.messages] for t in runs}
+    assert read_back == {"a": ["q", "one"], "b": ["q", "one", "more", "two"]}
 
 
 def entry(task: str, output: str | None = None) -> dict[str, Any]:

@@ -161,11 +161,8 @@ def test_a_falling_scale_turns_booleans_and_words_round(tmp_path: Path) -> None:
 
 def test_check_proposes_flags_of_failure_turned_round(tmp_path: Path) -> None:
     names = ("failed", "is_truncated", "timed_out", "info.max_steps_exceeded", "is_ok")
-    flags = {name: True for name in names if "." not in name}
-    rows = [
-        flags | {"info": {"max_steps_exceeded": True}},
-        {name: False for name in flags} | {"info": {"max_steps_exceeded": False}},
-    ]
+    flags = [name for name in names if "." not in name]
+    rows = [dict.fromkeys(flags, is_so) | {"info": {"max_steps_exceeded": is_so}} for is_so in (True, False)]
     report = check(read([rows_of(tmp_path / "rows.jsonl", *rows)]))
     assert set(report.unread_outcomes) == {*(f"{name}:1..0" for name in names[:-1]), "is_ok"}
     cells = [str(cell) for column in check_cmd.tables(report, 0, [])[0].columns for cell in column.cells]
@@ -177,7 +174,6 @@ def test_check_proposes_flags_of_failure_turned_round(tmp_path: Path) -> None:
     {"meta": {"is_ok": True}}, {"run.ok": True}, {"attributes": {"run.ok": True}}, {"meta": {"info": {"is_ok": True}}},
 ])  # fmt: skip
 def test_what_check_proposes_is_found(tmp_path: Path, record: dict[str, Any]) -> None:
-    """A record's own `meta` is merged into the run's, and keys may hold dots: the proposed paths led nowhere."""
     path = rows_of(tmp_path / "rows.jsonl", record, json.loads(json.dumps(record).replace("true", "false")))
     (proposed,) = check(read([path])).unread_outcomes
     assert [t.outcome for t in read([path], outcome=proposed)] == [1.0, 0.0]
@@ -219,16 +215,13 @@ def test_a_mark_of_another_scale_is_refused_by_check_train_and_eval(
     path = marked(tmp_path, field, values)
     message = rf"`{field}` is not on \[0, 1\] in {off} rows.*{taken} outcomes.*--outcome.*data\.outcome"
     rows = list(read([path]))
-    assert [r.getMessage() for r in caplog.records if re.search(message, r.getMessage())], (
-        "every reading run hears of it"
-    )
+    assert any(re.search(message, r.getMessage()) for r in caplog.records), "every reading run hears of it"
     report = check(rows)
     assert report.other_scales == {field: off} and re.search(message, report.other_scale_complaint or "")
-    with pytest.raises(RRMError, match=message):
-        load_data(TrainConfig.model_validate({"data": {"trajectories": [str(path)]}}))
     write_jsonl(tmp_path / "converted.jsonl", rows)
-    with pytest.raises(RRMError, match=message):
-        load_data(TrainConfig.model_validate({"data": {"trajectories": [str(tmp_path / "converted.jsonl")]}}))
+    for file in (path, tmp_path / "converted.jsonl"):
+        with pytest.raises(RRMError, match=message):
+            load_data(TrainConfig.model_validate({"data": {"trajectories": [str(file)]}}))
     runner, app = CliRunner(), typer.Typer()
     app.command("check")(check_cmd.command)
     app.command("eval")(eval_cmd.command)
@@ -332,13 +325,11 @@ def test_a_run_without_a_verdict_is_left_as_it_is() -> None:
 
 
 def test_the_verdict_and_all_after_it_go_and_what_stood_before_it_stays() -> None:
-    cut = cut_verdicts(
-        verdict_run("<solution>4</solution>", "Observation:\nYour answer is wrong.", "sorry", outcome=0.0)
-    )
+    verdict = "Observation:\nYour answer is wrong."
+    cut = cut_verdicts(verdict_run("<solution>4</solution>", verdict, "sorry", outcome=0.0))
     assert later_texts(cut) == ["<solution>4</solution>"] and cut.meta == {"agent": "a", "cut_at": 2}
-    cut = cut_verdicts(
-        verdict_run("run", "Out: 7\nOnce more. Now: your answer is wrong.\nTry again", "sorry", outcome=0.0)
-    )
+    verdict = "Out: 7\nOnce more. Now: your answer is wrong.\nTry again"
+    cut = cut_verdicts(verdict_run("run", verdict, "sorry", outcome=0.0))
     assert later_texts(cut) == ["run", "Out: 7\nOnce more."]
     assert check([cut]).verdicts == 0
 
@@ -362,9 +353,8 @@ def test_the_outcome_stays_where_it_is_still_the_runs(
 
 def test_convert_cuts_on_demand_and_counts(tmp_path: Path, invoke) -> None:
     data, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    write_jsonl(
-        data, [verdict_run("a", "ok", "b"), verdict_run("a", "Your answer is wrong.", "b", "Your answer is correct.")]
-    )
+    later = verdict_run("a", "Your answer is wrong.", "b", "Your answer is correct.")
+    write_jsonl(data, [verdict_run("a", "ok", "b"), later])
     summary = invoke(convert_cmd.command, data, "-o", out, "--cut-verdicts")[1]
     assert (summary["converted"], summary["cut"], summary["outcomes_unknown_after_cut"]) == (2, 1, 1)
     assert [later_texts(t) for t in read([out])] == [["a", "ok", "b"], ["a"]]
@@ -381,11 +371,8 @@ def test_commands_read_the_outcome_from_a_named_field(tmp_path: Path, invoke) ->
     labels = tmp_path / "labels.jsonl"
     summary = invoke(annotate_cmd.command, data, "-o", labels, "--annotator", "given", "--outcome", "label")[1]
     assert summary["annotations"] == 1
-    code, summary = invoke(
-        annotate_cmd.command, data, "-o", labels, "--annotator", "given", "--outcome", "won", "--overwrite"
-    )
-    assert code == 1 and summary["unreadable"] == 1
-    code, summary = invoke(
-        score_cmd.command, data, "--model", "openai:http://127.0.0.1:9#m", "--dry-run", "--outcome", "won"
-    )
-    assert code == 1 and summary["unreadable"] == 1
+    labelling = (annotate_cmd.command, data, "-o", labels, "--annotator", "given", "--overwrite")
+    scoring = (score_cmd.command, data, "--model", "openai:http://127.0.0.1:9#m", "--dry-run")
+    for command in (labelling, scoring):
+        code, summary = invoke(*command, "--outcome", "won")
+        assert code == 1 and summary["unreadable"] == 1

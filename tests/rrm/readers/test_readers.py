@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from log_rows import read_text, talk, turns
+from log_rows import in_file, read_text, talk, turns
 
 from rrm.data.questions import question_hash
 from rrm.data.trajectory import Message, Trajectory
@@ -27,12 +27,8 @@ SAY = {"role": "assistant", "content": "42"}
 CALL = {"id": "c1", "type": "function", "function": {"name": "calc", "arguments": '{"e": "6*7"}'}}
 
 
-def one(tmp_path: Path, record: Any, **options: Any) -> Trajectory:
-    """The single trajectory of a one-record file."""
-    (tmp_path / "runs.json").write_text(record if isinstance(record, str) else json.dumps(record))
-    (trajectory,) = read(tmp_path / "runs.json", **options)
-    assert Trajectory.from_json(trajectory.to_json()) == trajectory
-    return trajectory
+def one(folder: Path, record: Any, **options: Any) -> Trajectory:
+    return in_file(folder / "runs.json", record, **options)
 
 
 def arguments(message: Message) -> list[Any]:
@@ -173,49 +169,6 @@ def test_anthropic_blocks(tmp_path: Path) -> None:
     assert trajectory.task == "What is 6 x 7?" and len(trajectory.steps) == 2
 
 
-def session_lines() -> list[dict[str, Any]]:
-    """A session: summary, question, a reply in two lines, its tool result, a sidechain of two lines, an end."""
-    shared = {"sessionId": "s1", "version": "2.1", "cwd": "/p", "isSidechain": False}
-    side = {**shared, "isSidechain": True}
-    reply = {"id": "m1", "role": "assistant", "model": "some-model"}
-    use = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}
-    result = {"type": "tool_result", "tool_use_id": "t1", "content": "a.py"}
-    return [
-        {"type": "summary", "summary": "Listing files", "leafUuid": "u4"},
-        {"type": "user", "uuid": "u0", "isMeta": True, "message": {"role": "user", "content": "caveat"}, **shared},
-        {"type": "user", "uuid": "u1", "message": {"role": "user", "content": "list files"}, **shared},
-        {
-            "type": "assistant", "uuid": "u2", "timestamp": "2026-01-01T00:00:00Z",
-            "message": {**reply, "content": [{"type": "thinking", "thinking": "ls"}]}, **shared,
-        },
-        {"type": "assistant", "uuid": "u3", "message": {**reply, "content": [use]}, **shared},
-        {
-            "type": "user", "uuid": "u4", "toolUseResult": {"durationMs": 1500},
-            "message": {"role": "user", "content": [result]}, **shared,
-        },
-        {"type": "user", "uuid": "x1", "parentUuid": None, "message": {"role": "user", "content": "sub task"}, **side},
-        {
-            "type": "assistant", "uuid": "x2", "parentUuid": "x1", "message": {"role": "assistant", "content": "sub"},
-            **side,
-        },
-        {"type": "progress", "uuid": "p1", **shared},
-        {"type": "assistant", "uuid": "u5", "message": {"role": "assistant", "id": "m2", "content": "a.py"}, **shared},
-    ]  # fmt: skip
-
-
-def test_claude_code_session_and_sidechain(tmp_path: Path) -> None:
-    (main, side), _ = read_text(tmp_path / "session.jsonl", "\n".join(map(json.dumps, session_lines())))
-    assert main.id == "s1" and side.id == "s1/x1" and side.task == "sub task" and side.meta["sidechain"] == "x1"
-    assert [m.role for m in main.messages] == ["user", "assistant", "tool", "assistant"]
-    assert main.meta["notes"] == ["caveat"]
-    said = main.messages[1]
-    assert said.reasoning_content == "ls" and said.tool_calls and said.tool_calls[0].arguments == {"command": "ls"}
-    assert said.timestamp == "2026-01-01T00:00:00Z" and main.messages[2].duration_s == 1.5
-    assert main.task == "list files" and main.meta["summaries"] == ["Listing files"]
-    assert main.meta["other_lines"] == {"summary": 1, "progress": 1} and main.meta["model"] == "some-model"
-    assert main.meta["lines"] + side.meta["lines"] == len(session_lines())
-
-
 def test_tau_bench_groups_trials_by_the_hidden_instruction(tmp_path: Path) -> None:
     info = {"task": {"instruction": "You are mia.", "actions": [{"name": "book"}], "outputs": []}}
     rows = [{
@@ -294,9 +247,8 @@ def test_react_messages_and_dictionary_of_runs(tmp_path: Path) -> None:
 
 
 def test_react_console(tmp_path: Path) -> None:
-    text = (
-        "You see a shelf.\nYour task is to: find a key.\n> Think: look\n> go to shelf 1\nA key.\n> take key\nTaken.\n"
-    )
+    steps = "> Think: look\n> go to shelf 1\nA key.\n> take key\nTaken.\n"
+    text = f"You see a shelf.\nYour task is to: find a key.\n{steps}"
     trajectory = one(tmp_path, {"name": "room-1", "result": True, "traj": text})
     assert trajectory.task == "find a key." and trajectory.question_id == "room-1" and trajectory.outcome == 1.0
     commands = [arguments(s.message) for s in trajectory.steps]
@@ -335,11 +287,8 @@ def test_search_tags(tmp_path: Path, ask: str, asked: str, docs: str, docs_end: 
 
 
 def test_mapping(tmp_path: Path) -> None:
-    record = {
-        "run": {"turns": [{"who": "human", "what": {"t": "Q"}}, {"who": "bot", "what": {"t": "A"}}], "ok": 1},
-        "key": 5,
-        "note": "kept",
-    }
+    said = [{"who": "human", "what": {"t": "Q"}}, {"who": "bot", "what": {"t": "A"}}]
+    record = {"run": {"turns": said, "ok": 1}, "key": 5, "note": "kept"}
     pairs = ["messages=run.turns", "message.role=who", "message.content=what.t", "outcome=run.ok", "id=key"]
     trajectory = one(tmp_path, record, mapping=parse_pairs([*pairs, "reference=none?", "meta.first=run.turns[0].who"]))
     assert turns(trajectory) == [("user", "Q"), ("assistant", "A")]
@@ -364,22 +313,14 @@ def test_mapping_paths() -> None:
     assert get(value, "x") is None and get(value, "a.5") is not None  # MISSING, an object of its own
 
 
-@pytest.mark.parametrize(
-    ("pair", "advice"),
-    [("mesages=x", "did you mean 'messages'"), ("messages", "field=path"), ("id=x", "needs messages=PATH")],
-)
-def test_a_wrong_pair_says_what_to_write(pair: str, advice: str) -> None:
-    with pytest.raises(ConfigError, match=advice):
-        parse_pairs([pair])
-
-
-@pytest.mark.parametrize(("options", "advice"), [
+@pytest.mark.parametrize(("asked", "advice"), [
+    ("mesages=x", "did you mean 'messages'"), ("messages", "field=path"), ("id=x", "needs messages=PATH"),
     ({"format": "opnai"}, "did you mean 'openai'"), ({"format": "mapping"}, "needs --map"),
     ({"format": "openai", "mapping": {"messages": "m"}}, "leave --format out"),
 ])  # fmt: skip
-def test_unknown_format_names_the_nearest(options: dict[str, Any], advice: str) -> None:
+def test_a_wrong_pair_or_format_says_what_to_write(asked: str | dict[str, Any], advice: str) -> None:
     with pytest.raises(ConfigError, match=advice):
-        read("x", **options)
+        parse_pairs([asked]) if isinstance(asked, str) else read("x", **asked)
 
 
 def test_registry_and_helpers() -> None:

@@ -162,10 +162,6 @@ def test_what_a_file_holds_decides_in_a_folder_too(tmp_path: Path, caplog: pytes
     assert caplog.text.count("4 files are not data files") == 1 and "a.traj" not in caplog.text
 
 
-def _events(number: int, kind: str) -> bytes:
-    return json.dumps({"event": number, "kind": kind}).encode()
-
-
 def test_a_run_spread_over_the_files_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One run a folder, its sub-folder's run apart, whatever else lies between."""
     reader = types.ModuleType("events")
@@ -182,16 +178,11 @@ def test_a_run_spread_over_the_files_of_a_folder(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(readers, "READERS", (reader, *readers.READERS))
     monkeypatch.setitem(readers.FORMATS, "events", reader)
     monkeypatch.setitem(readers._GATHERERS, "events", reader)
-    for name, data in {
-        "a/1.json": _events(1, "ask"),
-        "a/b/1.json": _events(7, "ask"),
-        "a/b/2.json": _events(8, "say"),
-        "a/c.jsonl": JSONL.encode(),
-        "a/x.json": _events(2, "say"),
-        "d/1.json": _events(9, "ask"),
-    }.items():
+    events = {"a/1": (1, "ask"), "a/b/1": (7, "ask"), "a/b/2": (8, "say"), "a/x": (2, "say"), "d/1": (9, "ask")}
+    for name, (number, kind) in events.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(data)
+        (tmp_path / f"{name}.json").write_text(json.dumps({"event": number, "kind": kind}))
+    (tmp_path / "a/c.jsonl").write_text(JSONL)
     found, errors = collect(tmp_path)
     assert errors == []
     assert [(t.id, [m.content for m in t.messages]) for t in found if t.source and t.source.format == "events"] == [
@@ -210,10 +201,8 @@ def test_unique_ids_over_flushes_and_many_repeats() -> None:
 
 
 def test_numbers_that_are_not_json_become_text() -> None:
-    assert parse_json('{"a": NaN, "b": -Infinity, "c": 1e999, "d": 1.5}') == {
-        **{"a": "NaN", "b": "-Infinity", "c": "1e999"},
-        "d": 1.5,
-    }
+    named = {"a": "NaN", "b": "-Infinity", "c": "1e999", "d": 1.5}
+    assert parse_json('{"a": NaN, "b": -Infinity, "c": 1e999, "d": 1.5}') == named
     with pytest.raises(ValueError, match="digits"):
         parse_json("9" * 10_000)
 
@@ -303,9 +292,8 @@ def test_a_subfolder_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch
 def test_ids_of_every_type_are_kept_as_text(tmp_path: Path) -> None:
     rows = read_rows(tmp_path / "runs.jsonl", *({"id": id} for id in ["a", 7, True, 1.5, ["x", 2], 0]))
     assert [t.id for t in rows] == ["a", "7", "true", "1.5", '["x", 2]', "0"]
-    assert [t.id for t in read_rows(tmp_path / "runs.jsonl", {"id": ""}, {"id": None}, {"id": []})] == [
-        "runs:1", "runs:2", "runs:3",
-    ]  # fmt: skip
+    unnamed = read_rows(tmp_path / "runs.jsonl", {"id": ""}, {"id": None}, {"id": []})
+    assert [t.id for t in unnamed] == ["runs:1", "runs:2", "runs:3"]
 
 
 @pytest.mark.parametrize("field", ["outcome", "reward", "score", "success"])
@@ -317,10 +305,8 @@ def test_numbers_that_are_no_outcomes_are_reported(
         {field: True if field == "success" else 1},
     )  # fmt: skip
     assert [t.outcome for t in found] == [None, None, None, 1.0]
-    assert (
-        f"`{field}` holds a number that is no label in [0, 1] in 3 runs, which have no outcome; the first: '0.5' of runs:1"
-        in caplog.text
-    )
+    said = "holds a number that is no label in [0, 1] in 3 runs, which have no outcome; the first: '0.5' of runs:1"
+    assert f"`{field}` {said}" in caplog.text
 
 
 def test_words_and_choices_are_no_numbers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

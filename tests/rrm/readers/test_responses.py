@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from linear_time import assert_linear
-from log_rows import SAMPLES, read_lines, sent, talk, turns
+from log_rows import SAMPLES, in_file, read_lines, sent, talk, turns
 
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
@@ -17,11 +17,8 @@ from rrm.readers.base import SourceItem
 
 
 def one(folder: Path, value: Any) -> Trajectory:
-    path = folder / "run.dat"  # what a file holds decides, not its suffix
-    path.write_text(json.dumps(value))
-    (found,) = read(path)
+    found = in_file(folder / "run.dat", value)  # what a file holds decides, not its suffix
     assert found.source and found.source.format == "responses"
-    assert Trajectory.from_json(found.to_json()) == found
     return found
 
 
@@ -207,13 +204,6 @@ def test_two_that_go_on_from_one_are_two_runs_with_what_was_before(tmp_path: Pat
     assert [len(t.steps) for t in found] == [3, 3, 1] and "responses" not in found[2].meta
 
 
-def test_responses_of_a_conversation_follow_one_another_as_they_were_made(tmp_path: Path) -> None:
-    late, early = of_conversation(1, 2)[::-1]
-    (run,), errors = runs_of(tmp_path, [late, early])
-    assert [m.role for m in run.messages] == ["user", "assistant", "tool", "assistant"] and not errors
-    assert run.meta["joined_by"] == "conversation" and run.task == "Weather?"
-
-
 def test_a_run_whose_beginning_is_not_there_is_an_error(tmp_path: Path) -> None:
     found, (error,) = runs_of(tmp_path, CHAIN[1:])
     assert not found and error.line == 1
@@ -250,13 +240,12 @@ def test_of_a_response_logged_as_it_went_on_the_completed_one_is_kept(tmp_path: 
     assert not errors and run.messages[-1].text() == "12, or"
 
 
-@pytest.mark.parametrize(
-    "states", [("completed",) * 2, ("failed", "completed"), ("incomplete",) * 2, ("success",) * 2, (None, "failed")]
-)
-def test_two_responses_with_one_id_are_not_taken_for_one_in_silence(tmp_path: Path, states: tuple[str | None]) -> None:
-    same = [
-        stored("r1", None, "q", spoken(text), status=state) for text, state in zip(("one", "two"), states, strict=True)
-    ]
+STATES = [("completed",) * 2, ("failed", "completed"), ("incomplete",) * 2, ("success",) * 2, (None, "failed")]
+
+
+@pytest.mark.parametrize(("first", "second"), STATES)
+def test_two_responses_with_one_id_are_not_taken_for_one_in_silence(tmp_path: Path, first: Any, second: Any) -> None:
+    same = [stored("r1", None, "q", spoken(text), status=state) for text, state in (("one", first), ("two", second))]
     (run,), (error,) = runs_of(tmp_path, same)
     assert run.messages[-1].text() == "two" and error.line == 1
     assert "another response with the id 'r1' and another output is kept (line 2)" in error.reason
@@ -265,13 +254,16 @@ def test_two_responses_with_one_id_are_not_taken_for_one_in_silence(tmp_path: Pa
 @pytest.mark.parametrize(("first", "second"), [
     ("2025-03-01T10:00:00Z", "2025-03-01T10:00:01Z"), ("2025-03-01T12:30:00+05:00", "2025-03-01T10:00:00Z"),  # 07:30 and 10:00 in UTC
     ("2025-03-01 10:00:00", "2025-03-01T09:30:00-01:00"),  # no zone: UTC
-    (1740823199, "2025-03-01T10:00:00Z"),  # a second before
+    (1740823199, "2025-03-01T10:00:00Z"), (1, 2),  # a second before
 ])  # fmt: skip
-def test_times_of_a_conversation_may_be_iso_text(tmp_path: Path, first: Any, second: Any) -> None:
+def test_responses_of_a_conversation_follow_one_another_as_they_were_made(
+    tmp_path: Path, first: Any, second: Any
+) -> None:
     early, late = of_conversation(first, second)
     for records in ([early, late], [late, early]):
         (run,), errors = runs_of(tmp_path, records)
-        assert not errors and run.task == "Weather?" and run.id == "r2"
+        assert not errors and run.task == "Weather?" and run.id == "r2" and run.meta["joined_by"] == "conversation"
+        assert [m.role for m in run.messages] == ["user", "assistant", "tool", "assistant"]
 
 
 @pytest.mark.parametrize(

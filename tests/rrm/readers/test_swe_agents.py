@@ -1,6 +1,6 @@
 """SWE-agent's and mini-swe-agent's files, field by field.
 
-The files of mini-swe-agent are the framework's own (`samples/make_mini_swe_agent.py`). SWE-agent is on no package index in a version
+The files of mini-swe-agent are the framework's own (`samples/README.md`). SWE-agent is on no package index in a version
 that writes today's format, so its records here are made by hand from its documentation
 (https://swe-agent.com/latest/usage/trajectories/) and the types of its source.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from log_rows import SAMPLES
+from log_rows import SAMPLES, in_file
 
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
@@ -53,11 +53,7 @@ RUN = {"trajectory": STEPS, "history": HISTORY, "info": INFO, "environment": "ma
 
 
 def one(folder: Path, record: Any, name: str = "ponds__birds-12.traj", **options: Any) -> Trajectory:
-    path = folder / name
-    path.write_text(json.dumps(record))
-    (found,) = read(path, **options)
-    assert Trajectory.from_json(found.to_json()) == found
-    return found
+    return in_file(folder / name, record, **options)
 
 
 def said(run: Trajectory, *keys: str) -> list[tuple[Any, ...]]:
@@ -181,11 +177,8 @@ def test_tools_of_mini_swe_agent() -> None:
     ]  # fmt: skip
     calls = [[(c.id, c.name, c.arguments) for c in m.tool_calls] for m in run.messages if m.tool_calls]
     submit = {"command": "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && cat bird.txt"}
-    assert calls[0] == [
-        ("call_1", "bash", {"command": "echo heron > bird.txt"}),
-        ("call_2", "bash", {"command": "cat nothing.txt"}),
-    ]
-    assert calls[1] == [("call_3", "bash", submit)]
+    first = [("call_1", "bash", {"command": "echo heron > bird.txt"})]
+    assert calls == [[*first, ("call_2", "bash", {"command": "cat nothing.txt"})], [("call_3", "bash", submit)]]
     assert run.messages[4].model_dump()["extra"] == {"returncode": 1, "exception_info": ""}
     assert isinstance(run.messages[2].timestamp, float)
     assert run.id == run.question_id == "birds__pond-7" and run.outcome is None
@@ -323,26 +316,20 @@ def test_records_that_hold_a_history(tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_is_said_and_what_is_unknown_is_kept(tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
     first = {"id": 0, "source": "user", "action": "message", "args": {"content": "q"}}
     odd = {"id": 1, "source": "agent", "kind": "NewEvent"}
-    path.write_text(json.dumps([first, first, first, odd]))
-    (run,) = read(path)
+    run = one(tmp_path, [first, first, first, odd])
     assert run.meta["other_events"] == [odd] and len(run.messages) == 3
-    path.write_text(json.dumps([first, first, first, 7]))
     with pytest.raises(ReadError, match="event 3 must be an object"):
-        list(read(path))
+        one(tmp_path, [first, first, first, 7])
     with pytest.raises(ReadError, match="no event of OpenHands"):
-        path.write_text('{"a": 1}')
-        list(read(path, format="openhands_events"))
+        one(tmp_path, {"a": 1}, format="openhands_events")
 
 
 def test_an_observation_without_a_cause_answers_no_call(tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
     asked: list[Any] = [{"source": "agent", "action": "run", "args": {"command": c}} for c in ("ls", "pwd")]
-    seen = [{"source": "agent", "observation": "run", "content": "a.txt"}]
-    path.write_text(json.dumps([*asked, *seen, {"source": "environment", "observation": "error", "content": "boom"}]))
-    (run,) = read(path)
+    seen = {"source": "agent", "observation": "run", "content": "a.txt"}
+    run = one(tmp_path, [*asked, seen, {"source": "environment", "observation": "error", "content": "boom"}])
     assert [(m.name, m.tool_call_id) for m in run.messages[2:]] == [("run", None), ("environment", None)]
 
 

@@ -1,4 +1,4 @@
-"""Traces of OpenTelemetry and LangSmith as their own classes write them (samples/make_*.py), of Langfuse, and by hand."""
+"""Traces of OpenTelemetry and LangSmith as their own classes write them (samples/README.md), of Langfuse, and by hand."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ def traces(tmp_path: Path, *lines: Any, **options: Any) -> tuple[list[Trajectory
 
 def span(number: int, attributes: dict[str, Any], *, trace: str = TRACE, start: int = 0, **more: Any) -> dict[str, Any]:
     """One span of OTLP JSON on a line of its own."""
-    listed = [
-        {"key": k, "value": {"stringValue": v if isinstance(v, str) else json.dumps(v)}} for k, v in attributes.items()
-    ]
+    values = {k: v if isinstance(v, str) else json.dumps(v) for k, v in attributes.items()}
+    listed = [{"key": k, "value": {"stringValue": v}} for k, v in values.items()]
     own = {"traceId": trace, "spanId": f"{number:016x}", "name": "chat", "attributes": listed}
     return own | {"startTimeUnixNano": str(start * 10**9), "endTimeUnixNano": str((start + 1) * 10**9)} | more
 
@@ -118,10 +117,8 @@ def test_the_oldest_events_hold_lists(tmp_path: Path) -> None:
         pair = {"key": f"gen_ai.{kind}", "value": {"stringValue": json.dumps(messages)}}
         return {"name": f"gen_ai.content.{kind}", "attributes": [pair]}
 
-    events = [
-        event("prompt", [message("system", "s"), message("user", "q")]),
-        event("completion", [message("assistant", "a")]),
-    ]
+    asked = event("prompt", [message("system", "s"), message("user", "q")])
+    events = [asked, event("completion", [message("assistant", "a")])]
     (run,), errors = traces(tmp_path, span(1, {}, events=events))
     assert errors == [] and turns(run) == [("system", "s"), ("user", "q"), ("assistant", "a")]
 
@@ -133,10 +130,8 @@ def test_log_records_carry_the_events_of_their_span(tmp_path: Path) -> None:
         return own | {"body": {"kvlistValue": {"values": pairs}}}
 
     answer = {"kvlistValue": {"values": [{"key": "content", "value": {"stringValue": "42"}}]}}
-    logs = [
-        record("gen_ai.choice", {"message": answer}, 2),
-        record("gen_ai.user.message", {"content": {"stringValue": "q"}}, 1),
-    ]
+    asked = record("gen_ai.user.message", {"content": {"stringValue": "q"}}, 1)
+    logs = [record("gen_ai.choice", {"message": answer}, 2), asked]
     (run,), errors = traces(tmp_path, {"resourceLogs": [{"scopeLogs": [{"logRecords": logs}]}]}, span(1, {}))
     assert errors == [] and turns(run) == [("user", "q"), ("assistant", "42")]
 
@@ -177,11 +172,8 @@ def test_a_retry_without_an_answer_is_continued_and_a_second_answer_stands_besid
 def test_tool_runs_meet_their_calls_by_id_then_by_name_and_arguments() -> None:
     calls = [{"name": "f", "arguments": '{"x": 1}', "id": "c1"}, {"name": "f", "arguments": {"x": 2}, "id": "c2"}]
     asked = message("assistant", "", tool_calls=calls)
-    runs = [
-        ToolRun("f", None, {"x": 2}, "two", start=1),
-        ToolRun("f", "c1", None, "one", start=2),
-        ToolRun("g", result="?"),
-    ]
+    runs = [ToolRun("f", None, {"x": 2}, "two", start=1), ToolRun("f", "c1", None, "one", start=2)]
+    runs.append(ToolRun("g", result="?"))
     found = assemble([ModelSpan([message("user", "q")], [asked])], runs)
     assert [(m["content"], m["tool_call_id"]) for m in found.messages[2:]] == [("one", "c1"), ("two", "c2")]
     assert found.meta() == {"other_tool_runs": [{"name": "g", "arguments": None, "result": "?"}]}
@@ -271,9 +263,8 @@ def test_langchains_messages_and_runs_inside_runs(tmp_path: Path, wrapped: bool)
 def test_a_graphs_state_is_the_whole_conversation(tmp_path: Path) -> None:
     state = [{"type": "human", "content": "q"}, {"type": "ai", "content": "a"}, {"type": "human", "content": "and?"}]
     llm = traced("b", "llm", {"messages": [["human", "q"]]}, {"role": "assistant", "content": "a"}, "a")
-    (found,), _ = runs_of(
-        tmp_path, [traced("a", "chain", {}, {"messages": [*state, {"type": "ai", "content": "z"}]}), llm]
-    )
+    root = traced("a", "chain", {}, {"messages": [*state, {"type": "ai", "content": "z"}]})
+    (found,), _ = runs_of(tmp_path, [root, llm])
     assert [m.content for m in found.messages] == ["q", "a", "and?", "z"] and "other_conversations" not in found.meta
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from linear_time import assert_linear
-from log_rows import sent, talk, turns
+from log_rows import in_file, sent, talk, turns
 
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
@@ -41,10 +41,7 @@ def bare(text: str) -> str:
 
 
 def one(folder: Path, **record: Any) -> Trajectory:
-    path = folder / "10.jsonl"
-    path.write_text(json.dumps({"gts": "Ann", "score": 0.5, "step": 10, **record}) + "\n")
-    (run,) = read(path)
-    return run
+    return in_file(folder / "10.jsonl", {"gts": "Ann", "score": 0.5, "step": 10, **record})
 
 
 CALL = {"name": "search", "arguments": {"q": "it"}, "id": "call_1"}
