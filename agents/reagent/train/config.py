@@ -183,6 +183,8 @@ class LossConfig(Section):
     entropy_coef: NotNegative = 0.0
     kl_coef: NotNegative = 0.0
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    target_kl: Positive | None = None
+    """Make no further step in an update once a minibatch's mean KL(π_old ‖ π) exceeds 1.5 of this; null: off."""
     gamma: Share = 1.0
     gae_lambda: Share = 0.95
     """Per token: 0.95^70 leaves nothing of the outcome at the start; 1.0 suits short episodes (lab)."""
@@ -351,6 +353,11 @@ class AgentConfig(Section):
             raise ValueError(
                 "algorithm=rft learns the tokens of whole episodes once: set optim.epochs=1, optim.minibatches=1, "
                 "loss.aggregation=token-mean and loss.credit=episode"
+            )
+        if self.loss.target_kl is not None and self.optim.epochs * self.optim.minibatches == 1:
+            raise ValueError(
+                "loss.target_kl ends an update before its later steps, and one step uses all episodes once: set optim.epochs or "
+                "optim.minibatches above 1, or loss.target_kl=null"
             )
         if self.rollout.dynamic_sampling and self.rollout.max_lag:
             raise ValueError(
