@@ -15,6 +15,7 @@ from pydantic import Field, field_validator, model_validator
 
 from reagent.algorithms.names import GROUP_METHODS, TOKEN_METHODS, Algorithm
 from reagent.config_types import Count, NotNegative, Positive, Share, Whole
+from reagent.env.rewards import OverlongPenalty
 from reagent.feedback.settings import FeedbackConfig
 from reagent.removed import REMOVED
 from reagent.tasks.base import Benchmark
@@ -115,6 +116,8 @@ class RolloutConfig(Section):
     """Seconds an environment's reset or step may take; tools have their own time-outs."""
     temperature: Positive = 0.8
     """Above 0. At 1 small policies slip in every other episode; below 0.7 attempts hardly differ."""
+    overlong: OverlongPenalty | None = None
+    """`{max_tokens: 512, buffer_tokens: 128}`: long episodes cost reward, whatever their outcome; null: off."""
     template_options: dict[str, Any] = Field(default_factory=dict)
     """Arguments of the chat template: `{enable_thinking: false}` (Qwen3, GLM-4.5), `{thinking: true}`
     (DeepSeek-V3.1), `{reasoning_effort: low}` (GPT-OSS); one that it never reads is an error. Also for a judge's texts."""
@@ -123,6 +126,16 @@ class RolloutConfig(Section):
     """1: an update's episodes are played while the one before is learned, on weights one update old.
     Not before an evaluation or a checkpoint. Pays on separate hardware; `hf` then holds a second copy of the trained weights."""
 
+    @model_validator(mode="after")
+    def _overlong_can_happen(self) -> RolloutConfig:
+        most = min(self.max_episode_tokens, self.max_turns * self.max_new_tokens)
+        if self.overlong is not None and self.overlong.free_tokens >= most:
+            raise ValueError(
+                f"rollout.overlong costs nothing below {self.overlong.free_tokens} sampled tokens (max_tokens − buffer_tokens), and "
+                f"an episode has at most {most}: lower rollout.overlong.max_tokens"
+            )
+        return self
+
     @property
     def is_off_policy(self) -> bool:
         """True where episodes may be sampled from other numbers than the training forward's."""
@@ -130,8 +143,8 @@ class RolloutConfig(Section):
 
     @property
     def limits(self) -> dict[str, Any]:
-        names = ("max_turns", "max_episode_tokens", "max_observation_tokens", "env_timeout_s", "template_options")
-        return {name: getattr(self, name) for name in names}
+        names = ("max_turns", "max_episode_tokens", "max_observation_tokens", "env_timeout_s", "overlong")
+        return {name: getattr(self, name) for name in (*names, "template_options")}
 
     def sampling(self, *, seed: int, temperature: float | None = None) -> SamplingParams:
         chosen = self.temperature if temperature is None else temperature
