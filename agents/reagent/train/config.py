@@ -313,7 +313,7 @@ class AgentConfig(Section):
     """Updates over which learning rate and λ fall; null: the `max_updates` that the run began with."""
     save_every: Count = 10
     sample_episodes: Whole = 2
-    """Episodes of each update written to episodes.jsonl."""
+    """First and second attempts of each update written to episodes.jsonl; `reagent rescore` reads those."""
     report_to: list[str] = Field(default_factory=list)
     """Trackers by accelerate's names: tensorboard, wandb, trackio."""
     cpu: bool = False
