@@ -1,4 +1,4 @@
-"""The command line of the agent side: `reagent train | probe | eval | distil | choose | tasks | corpus | report | lab build`."""
+"""The command line of the agent side: `reagent train | probe | eval | rescore | distil | choose | tasks | corpus | report | lab build`."""
 
 import os
 import sys
@@ -11,8 +11,8 @@ from rrm.cli.commands import Group
 app = typer.Typer(
     cls=Group, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
 )
-COMMANDS = ("train", "probe", "eval", "distil", "choose", "tasks", "corpus", "report")
-CONTINUES = ("train", "distil")
+COMMANDS = ("train", "probe", "eval", "rescore", "distil", "choose", "tasks", "corpus", "report")
+CONTINUES = ("train", "distil", "rescore")
 """Commands that continue a stopped run when they are given again."""
 
 

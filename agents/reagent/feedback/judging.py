@@ -38,6 +38,11 @@ def content_key(trajectory: Trajectory) -> str:
     return _hash([trajectory.task, trajectory.tools or [], messages])
 
 
+def key_under(criteria: str, content: str, reference: Any = None) -> str:
+    """Key of a judgement by criteria of this hash. `content`: the `content_key`; `reference`: the answers that the judge reads."""
+    return _hash([content, criteria, reference])
+
+
 def _hash(value: Any) -> str:
     content = json.dumps(value, sort_keys=True, default=str)
     return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:24]
@@ -185,8 +190,7 @@ class Judging:
         criteria, key = getattr(self.judge, "criteria", None), content_key(trajectory)
         if criteria is None:
             return key
-        reference = trajectory.meta.get("reference") if criteria.see_reference else None
-        return _hash([key, criteria.hash, reference])
+        return key_under(criteria.hash, key, trajectory.meta.get("reference") if criteria.see_reference else None)
 
     def rank(self, groups: Sequence[Sequence[Trajectory]], update: int, report: JudgingReport) -> list[list[Feedback]]:
         """Relative scores within each group (`rrm.judge.rank`)."""

@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from reagent.env.env import EnvFactory, Environment, StepResult, takes_stop_reason
 from reagent.env.guarded import HALTED, GuardDecision, GuardedEnv
+from reagent.env.rewards import OverlongPenalty
 from reagent.env.task import Task
 from reagent.errors import GradeFailed
 from reagent.rollout.active_episode import ActiveEpisode
@@ -49,6 +50,7 @@ class EpisodeLimits:
     max_episode_tokens: int = 2048  # prompt, outputs and observations together; checked before a tool runs
     max_observation_tokens: int = 512  # of one turn's observations; longer ones lose their middle
     env_timeout_s: float = 300.0  # for a reset or a step; tools and guards have time-outs of their own
+    overlong: OverlongPenalty | None = None
 
 
 def rollout(
@@ -63,6 +65,7 @@ def rollout(
     max_episode_tokens: int = 2048,
     max_observation_tokens: int = 512,
     env_timeout_s: float = 300.0,
+    overlong: OverlongPenalty | None = None,
     seed: int | None = None,
     stage: Stage = "initial",
     prompt_messages: PromptHook | None = None,
@@ -76,7 +79,7 @@ def rollout(
         env_factory: makes a fresh environment for each episode.
         tasks: tasks, or the attempts themselves (for second attempts at some of them).
         params: sampling of one turn; the environments' own stop texts are added.
-        max_turns, max_episode_tokens, max_observation_tokens, env_timeout_s: see `EpisodeLimits`.
+        max_turns, max_episode_tokens, max_observation_tokens, env_timeout_s, overlong: see `EpisodeLimits`.
         seed: instead of `params.seed`.
         prompt_messages: see `PromptHook`.
         on_end: called with an episode when its last turn is done, while others are still played.
@@ -93,7 +96,7 @@ def rollout(
     attempts = own_attempts or plan([t for t in tasks if isinstance(t, Task)], group_size, stage)
     if len({a.key for a in attempts}) != len(attempts):
         raise ValueError("attempts need distinct (group_id, stage, number)")
-    limits = EpisodeLimits(max_turns, max_episode_tokens, max_observation_tokens, env_timeout_s)
+    limits = EpisodeLimits(max_turns, max_episode_tokens, max_observation_tokens, env_timeout_s, overlong)
     params = replace(params, seed=params.seed if seed is None else seed)
     player = _Player(engine, tokenizer, env_factory, params, limits, template_options or {})
     return player.play(attempts, prompt_messages or (lambda _, messages: messages), on_end)
@@ -347,6 +350,10 @@ class _Player:
         attempt, task = row.attempt, row.attempt.task
         assert row.status is not None
         row.tokens()
+        turns, overlong = row.turns, self.limits.overlong
+        if overlong is not None and turns:
+            penalty = overlong.reward(sum(len(turn.output_ids) for turn in turns))
+            turns = [*turns[:-1], replace(turns[-1], reward=turns[-1].reward + penalty)]
         trajectory = Trajectory(
             id=f"{attempt.key}/{self.params.seed}",
             task=task.question,
@@ -359,7 +366,7 @@ class _Player:
         return Episode(
             task=task,
             prompt_ids=row.prompt_ids,
-            turns=row.turns,
+            turns=turns,
             outcome_reward=None if row.outcome is None else float(row.outcome),
             status=row.status,
             error=row.error,

@@ -15,6 +15,7 @@ from pydantic import Field, field_validator, model_validator
 
 from reagent.algorithms.names import GROUP_METHODS, TOKEN_METHODS, Algorithm
 from reagent.config_types import Count, NotNegative, Positive, Share, Whole
+from reagent.env.rewards import OverlongPenalty
 from reagent.feedback.settings import FeedbackConfig
 from reagent.removed import REMOVED
 from reagent.tasks.base import Benchmark
@@ -115,6 +116,8 @@ class RolloutConfig(Section):
     """Seconds an environment's reset or step may take; tools have their own time-outs."""
     temperature: Positive = 0.8
     """Above 0. At 1 small policies slip in every other episode; below 0.7 attempts hardly differ."""
+    overlong: OverlongPenalty | None = None
+    """`{max_tokens: 512, buffer_tokens: 128}`: long episodes cost reward, whatever their outcome; null: off."""
     template_options: dict[str, Any] = Field(default_factory=dict)
     """Arguments of the chat template: `{enable_thinking: false}` (Qwen3, GLM-4.5), `{thinking: true}`
     (DeepSeek-V3.1), `{reasoning_effort: low}` (GPT-OSS); one that it never reads is an error. Also for a judge's texts."""
@@ -123,6 +126,16 @@ class RolloutConfig(Section):
     """1: an update's episodes are played while the one before is learned, on weights one update old.
     Not before an evaluation or a checkpoint. Pays on separate hardware; `hf` then holds a second copy of the trained weights."""
 
+    @model_validator(mode="after")
+    def _overlong_can_happen(self) -> RolloutConfig:
+        most = min(self.max_episode_tokens, self.max_turns * self.max_new_tokens)
+        if self.overlong is not None and self.overlong.free_tokens >= most:
+            raise ValueError(
+                f"rollout.overlong costs nothing below {self.overlong.free_tokens} sampled tokens (max_tokens − buffer_tokens), and "
+                f"an episode has at most {most}: lower rollout.overlong.max_tokens"
+            )
+        return self
+
     @property
     def is_off_policy(self) -> bool:
         """True where episodes may be sampled from other numbers than the training forward's."""
@@ -130,8 +143,8 @@ class RolloutConfig(Section):
 
     @property
     def limits(self) -> dict[str, Any]:
-        names = ("max_turns", "max_episode_tokens", "max_observation_tokens", "env_timeout_s", "template_options")
-        return {name: getattr(self, name) for name in names}
+        names = ("max_turns", "max_episode_tokens", "max_observation_tokens", "env_timeout_s", "overlong")
+        return {name: getattr(self, name) for name in (*names, "template_options")}
 
     def sampling(self, *, seed: int, temperature: float | None = None) -> SamplingParams:
         chosen = self.temperature if temperature is None else temperature
@@ -183,6 +196,8 @@ class LossConfig(Section):
     entropy_coef: NotNegative = 0.0
     kl_coef: NotNegative = 0.0
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    target_kl: Positive | None = None
+    """Make no further step in an update once a minibatch's mean KL(π_old ‖ π) exceeds 1.5 of this; null: off."""
     gamma: Share = 1.0
     gae_lambda: Share = 0.95
     """Per token: 0.95^70 leaves nothing of the outcome at the start; 1.0 suits short episodes (lab)."""
@@ -298,7 +313,7 @@ class AgentConfig(Section):
     """Updates over which learning rate and λ fall; null: the `max_updates` that the run began with."""
     save_every: Count = 10
     sample_episodes: Whole = 2
-    """Episodes of each update written to episodes.jsonl."""
+    """First and second attempts of each update written to episodes.jsonl; `reagent rescore` reads those."""
     report_to: list[str] = Field(default_factory=list)
     """Trackers by accelerate's names: tensorboard, wandb, trackio."""
     cpu: bool = False
@@ -351,6 +366,11 @@ class AgentConfig(Section):
             raise ValueError(
                 "algorithm=rft learns the tokens of whole episodes once: set optim.epochs=1, optim.minibatches=1, "
                 "loss.aggregation=token-mean and loss.credit=episode"
+            )
+        if self.loss.target_kl is not None and self.optim.epochs * self.optim.minibatches == 1:
+            raise ValueError(
+                "loss.target_kl ends an update before its later steps, and one step uses all episodes once: set optim.epochs or "
+                "optim.minibatches above 1, or loss.target_kl=null"
             )
         if self.rollout.dynamic_sampling and self.rollout.max_lag:
             raise ValueError(

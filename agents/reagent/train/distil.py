@@ -97,7 +97,7 @@ class SFTLearner(Learner):
         return {
             "nll": merged["loss"],
             "tokens": float(mask.sum()),
-            "grad_norm": norm,
+            "grad_norm": norm or 0.0,
             "learning_rate": self.optimizer.param_groups[0]["lr"],
         }
 

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -33,6 +33,8 @@ from rrm.errors import EngineError, RRMError
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+KL_MARGIN = 1.5
+"""Multiple of `loss.target_kl` at which an update ends, as in Stable-Baselines3."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,8 @@ class Learner(Forwards):
         for group in self.optimizer.param_groups:
             group["lr"] = group["base_lr"] * factor
         results, norms, texted = self._steps(prepared, [e.key for e in episodes], texts)
+        if self.config.loss.target_kl is not None:
+            metrics["optimizer_steps"] = float(len(norms))
         steps = max(len(norms), 1)
         merged = merge_metrics(gather_object(results))  # each process holds its share
         divisors = {"loss": steps, "policy_loss": steps, "value_loss": steps} | {
@@ -144,13 +148,15 @@ class Learner(Forwards):
         for epoch in range(optim.epochs):
             seed = derive_seed(self.config.seed, "minibatches", self.update_index, epoch)
             dealt = minibatches(everyones, rank, optim.minibatches, seed)
-            for text_kind, number in everyones_texts.items():
-                texted[text_kind] += min(number, len(dealt))  # as `split_minibatches` deals them
             for number, index in enumerate(dealt):
                 where = f"update {self.update_index}, pass {epoch}, minibatch {number}"
                 results, norm = self.step(prepared, index, where, split_minibatches(texts, number, len(dealt), before))
+                if norm is None:
+                    return [*parts, *(replace(metrics, losses={}) for metrics in results)], norms, texted
                 parts += results
                 norms.append(norm)
+                for text_kind, count in everyones_texts.items():
+                    texted[text_kind] += number < count  # as `split_minibatches` deals them
         return parts, norms, texted
 
     # ---- before the first step ----
@@ -184,10 +190,10 @@ class Learner(Forwards):
 
     def step(
         self, prepared: Prepared, index: Sequence[int], where: str, texts: Sequence[SFTRow] = ()
-    ) -> tuple[list[LossMetrics], float]:
+    ) -> tuple[list[LossMetrics], float | None]:
         """One optimiser step on this process's rows `index` and texts; (metrics, gradient norm).
 
-        Raises RRMError: the loss or the gradient is not finite. `where`: for messages."""
+        The norm is None where `loss.target_kl` forbids the step. Raises RRMError: the loss or the gradient is not finite. `where`: for messages."""
         mask = prepared.advantages.loss_mask
         denominator = float(self._sum(loss_denominator(mask[list(index)], self.config.loss.aggregation)))
         if denominator == 0:
@@ -215,6 +221,9 @@ class Learner(Forwards):
                 # data-parallel wrappers average gradients over processes; the denominator is already global
                 self.accelerator.backward(loss * self.accelerator.num_processes)
             results.append(metrics)
+        if self._too_far(results):
+            self.ddp_optimizer.zero_grad(set_to_none=True)
+            return results, None
         norm = self.clip()
         if not math.isfinite(norm):
             self.optimizer.zero_grad(set_to_none=True)
@@ -222,6 +231,15 @@ class Learner(Forwards):
         self.ddp_optimizer.step()
         self.ddp_optimizer.zero_grad(set_to_none=True)
         return results, norm
+
+    def _too_far(self, results: Sequence[LossMetrics]) -> bool:
+        """Tell whether a minibatch's mean KL, over all processes, exceeds `loss.target_kl` by its margin."""
+        target = self.config.loss.target_kl
+        if target is None:
+            return False
+        sums = [sum(metrics.sums.get(name, 0.0) for metrics in results) for name in ("approx_kl", "tokens")]
+        divergence, tokens = self._sum(torch.tensor(sums)).tolist()
+        return divergence > KL_MARGIN * target * tokens
 
     def _without_gradient(self, prepared: Prepared, index: Sequence[int]) -> set[int]:
         """Rows without a gradient: all advantages 0 and no other term. Empty under `sharding: fsdp`."""

@@ -13,7 +13,7 @@ import pytest
 
 from reagent.env.env import SAME_ERROR, StepResult, ToolEnv
 from reagent.env.graders import Grader, f1, numeric
-from reagent.env.rewards import NO_PROCESS_REWARDS, RewardWeights
+from reagent.env.rewards import NO_PROCESS_REWARDS, OverlongPenalty, RewardWeights
 from reagent.env.task import Task
 from reagent.env.tool import tool
 from reagent.errors import GradeFailed, GradeUnknown
@@ -561,3 +561,15 @@ def test_the_first_error_of_a_class_without_tools_says_all_that_a_tool_has() -> 
 
     with pytest.raises(RRMError, match=r"(?s)Guess has no tool. If larger_than is one.*@tool.*Args:"):
         Guess()
+
+
+def test_the_overlong_penalty_by_hand() -> None:
+    """DAPO (2503.14476), eq. 13 with L_max = 20 and L_cache = 8: 0 up to 12, (12 − y)/8 up to 20, −1 beyond."""
+    expected = {0: 0.0, 12: 0.0, 13: -0.125, 16: -0.5, 19: -0.875, 20: -1.0, 21: -1.0, 999: -1.0}
+    penalty, half = (OverlongPenalty(max_tokens=20, buffer_tokens=8, penalty=factor) for factor in (1.0, 0.5))
+    assert {tokens: penalty.reward(tokens) for tokens in expected} == expected
+    assert {tokens: 2 * half.reward(tokens) for tokens in expected} == expected
+    assert OverlongPenalty(max_tokens=7, buffer_tokens=7).reward(3) == -3 / 7
+    for overlong, said in (("{max_tokens: 8, buffer_tokens: 9}", "at most max_tokens=8"), ("{max_tokens: 900, buffer_tokens: 9}", "has at most")):  # fmt: skip
+        with pytest.raises(ConfigError, match=said):
+            load_agent_config("lab", [f"rollout.overlong={overlong}"])

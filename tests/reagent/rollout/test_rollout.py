@@ -408,6 +408,22 @@ def test_the_cache_of_a_finished_episode_is_released_at_once(model, tokenizer) -
     assert len(over) == 12 and left == [0] * 12
 
 
+def test_a_long_episode_pays_on_its_last_turn_graded_or_not(model, tokenizer) -> None:
+    from reagent.env.rewards import OverlongPenalty
+
+    overlong, played = OverlongPenalty(max_tokens=12, buffer_tokens=10), []
+    for limit in (None, overlong):
+        ended: list[Episode] = []
+        how: dict[str, Any] = {"params": PARAMS, "overlong": limit, "on_end": ended.append}
+        played.append(rollout(HFEngine(model, tokenizer), tokenizer, Echo, tasks(4), **how))
+        assert {e.key: e.turn_rewards for e in ended} == {e.key: e.turn_rewards for e in played[-1]}
+    for plain, paid in zip(*played, strict=True):
+        tokens = sum(len(turn.output_ids) for turn in paid.turns)
+        *before, last = [turn.reward for turn in plain.turns]
+        assert [turn.reward for turn in paid.turns] == [*before, last - min(max(tokens - 2, 0) / 10, 1)]
+        assert paid.outcome_reward == plain.outcome_reward and paid.success == plain.success
+
+
 def test_template_options_reach_the_prompt() -> None:
     tokenizer = make_tokenizer("thinking")
     tokenizer.chat_template += "{% if add_generation_prompt and enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"

@@ -35,6 +35,7 @@ OUTSIDE = [
     "optim.warmup_updates=-1", "optim.weight_decay=-0.1", "optim.betas=[0.9, 1.0]", "optim.betas=[-0.1, 0.9]",
     "optim.max_grad_norm=0", "optim.max_grad_norm=.nan", "optim.epochs=0", "optim.minibatches=0", "optim.microbatch_tokens=0",
     "loss.clip_low=1.1", "loss.clip_low=-0.1", "loss.clip_high=-1", "loss.dual_clip=1", "loss.importance_cap=0", "rollout.max_lag=2", "rollout.engine.max_start_gap=0", "rollout.max_lag=-1",
+    "loss.target_kl=0", "rollout.overlong={max_tokens: 0, buffer_tokens: 1}",
     "loss.vf_coef=-1", "loss.vf_clip=0", "loss.entropy_coef=-1", "loss.kl_coef=.inf", "loss.gamma=1.01", "loss.gae_lambda=-0.1",
     "distil.tasks=0", "distil.samples=1", "distil.temperature=0", "distil.min_score=1.5", "distil.epochs=0",
     "distil.batch_episodes=0", "distil.learning_rate=-1", "warm_start.tasks=-1", "warm_start.epochs=0", "warm_start.batch_size=0",

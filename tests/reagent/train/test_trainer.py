@@ -306,6 +306,37 @@ def test_bootstrap_puts_the_last_states_value_behind_cut_off_episodes(base, tmp_
         load_agent_config("lab", ["algorithm=ppo", "loss.bootstrap=true", "environment.rewards.unanswered=-0.1"])
 
 
+def test_target_kl_ends_an_update_before_the_step_that_is_too_far(base, tmp_path) -> None:
+    results = {}
+    for target, epochs in ((None, 1), (1e-9, 3), (1e9, 3)):
+        optim = {**WHOLE, "epochs": epochs}
+        trainer = make_trainer(settings(base, tmp_path, algorithm="grpo", loss={"target_kl": target}, optim=optim))
+        metrics = trainer.learn(graded(trainer.collect(0)))
+        results[target] = metrics, torch.cat([p.detach().flatten() for p in trainer.policy.parameters()])
+    (plain, once), (stopped, first_alone), (free, all_steps) = results.values()
+    assert "optimizer_steps" not in plain and stopped["optimizer_steps"] == 1 and free["optimizer_steps"] == 3
+    # the second pass was read and made no step: its KL is in the mean, its loss is not
+    assert stopped["approx_kl"] > 1.5e-9 and stopped["loss"] == pytest.approx(plain["loss"], abs=1e-6)
+    torch.testing.assert_close(first_alone, once, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(all_steps, once, atol=1e-4)
+    with pytest.raises(ConfigError, match=r"loss\.target_kl ends an update before its later steps.*optim\.epochs"):
+        load_agent_config("lab", ["loss.target_kl=0.02", "optim.epochs=1", "optim.minibatches=1"])
+
+
+@pytest.mark.parametrize(("excess", "ends"), [(0.99, False), (1.01, True)])
+def test_the_bound_is_one_and_a_half_times_target_kl(base, tmp_path, excess: float, ends: bool) -> None:
+    # every ratio is 1.2, so the mean of ρ − 1 − log ρ is 0.2 − log 1.2
+    target = (0.2 - math.log(1.2)) / 1.5 / excess
+    changes: dict[str, Any] = {"loss": {"target_kl": target}, "optim": {"microbatch_tokens": 256, "epochs": 2}}
+    trainer = make_trainer(settings(base, tmp_path, algorithm="grpo", **changes))
+    batch = make_batch(graded(trainer.collect(0)))
+    old, _ = trainer.statistics(batch, trainer.ddp_model, batch.action_mask)
+    advantages = Advantages(batch.action_mask.float(), None, batch.action_mask, 0)
+    parts, norm = trainer.step(Prepared(batch, advantages, old - math.log(1.2)), range(len(batch)), "here")
+    assert len(parts) > 1 and (norm is None) == ends
+    assert all(p.grad is None for p in trainer.policy.parameters())
+
+
 # ---- faults ----
 
 
