@@ -7,7 +7,7 @@
     rows.write_json("out")
     collect("out", "scored.jsonl")
 
-A row has `digest`, `status`, `score` and `line`, which is the line that `rrm score` writes of the run. The same job again judges what
+A row has `key` (of file, id and content), `status`, `score` and `line`, which is the line that `rrm score` writes of the run. The same job again judges what
 has no row in the folder yet. Paths are of a disk that all nodes share.
 """
 
@@ -34,18 +34,18 @@ UNREADABLE = "unreadable"
 
 
 def read_runs(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Read the runs of the file `row["path"]`, of any format that `rrm score` reads: digest, transcript (JSON) and error of each."""
+    """Read the runs of the file `row["path"]`, of any format that `rrm score` reads: key, transcript (JSON) and error of each."""
     errors: list[ReadError] = []
     runs = [
-        {"digest": run.digest, "transcript": run.to_json(), "error": ""}
+        {"key": _key(row["path"], run.id, run.digest), "transcript": run.to_json(), "error": ""}
         for run in read([row["path"]], on_error=errors.append)
     ]
     reasons = [str(error) for error in errors]
-    return runs + [{"digest": _digest(reason), "transcript": "", "error": reason} for reason in reasons]
+    return runs + [{"key": _key(reason), "transcript": "", "error": reason} for reason in reasons]
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def _key(*parts: str) -> str:
+    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 class JudgeRuns:
@@ -72,39 +72,39 @@ class JudgeRuns:
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[Any]]:
         """Judge a batch; a failure has its status, no score, and its reason in `line`."""
         runs = {
-            digest: Trajectory.model_validate_json(transcript)
-            for digest, transcript, error in zip(batch["digest"], batch["transcript"], batch["error"], strict=True)
+            key: Trajectory.model_validate_json(transcript)
+            for key, transcript, error in zip(batch["key"], batch["transcript"], batch["error"], strict=True)
             if not error
         }
         judged = dict(zip(runs, self._judge.judge(list(runs.values()), **self._how), strict=True))
-        rows: dict[str, list[Any]] = {"digest": [], "status": [], "score": [], "line": []}
-        for digest, error in zip(batch["digest"], batch["error"], strict=True):
-            feedback = judged.get(digest)
-            rows["digest"].append(digest)
+        rows: dict[str, list[Any]] = {"key": [], "status": [], "score": [], "line": []}
+        for key, error in zip(batch["key"], batch["error"], strict=True):
+            feedback = judged.get(key)
+            rows["key"].append(key)
             rows["status"].append(UNREADABLE if feedback is None else feedback.status)
             rows["score"].append(None if feedback is None else feedback.score)
-            rows["line"].append(error if feedback is None else json.dumps(to_row(feedback, runs[digest])))
+            rows["line"].append(error if feedback is None else json.dumps(to_row(feedback, runs[key])))
         return rows
 
 
 def unjudged(runs: Any, folder: str | Path, *, retry_errors: bool = False) -> Any:
-    """Leave out the rows of a Ray data set whose digest has a row in a folder of earlier jobs.
+    """Leave out the rows of a Ray data set whose key has a row in a folder of earlier jobs.
 
     Args:
         retry_errors: keep those whose judgement failed.
     """
     done = {
-        int(row["digest"], 16)
+        int(row["key"], 16)
         for row in stored_rows(folder)
         if not (retry_errors and row["status"] in (FAILED, UNREADABLE))
     }
     if not done:
         return runs
-    digests = np.array(sorted(done), dtype=np.uint64)
+    judged = np.array(sorted(done), dtype=np.uint64)
 
     def is_new(batch: Mapping[str, Any]) -> dict[str, Any]:
-        asked = np.array([int(digest, 16) for digest in batch["digest"]], dtype=np.uint64)
-        return {name: column[~np.isin(asked, digests)] for name, column in batch.items()}
+        asked = np.array([int(key, 16) for key in batch["key"]], dtype=np.uint64)
+        return {name: column[~np.isin(asked, judged)] for name, column in batch.items()}
 
     return runs.map_batches(is_new)
 
@@ -115,8 +115,8 @@ def collect(folder: str | Path, output: str | Path) -> dict[str, int]:
     Of runs that were judged again the last row counts that did not fail."""
     rows: dict[str, dict[str, Any]] = {}
     for row in stored_rows(folder):
-        if row["digest"] not in rows or row["status"] != FAILED:
-            rows[row["digest"]] = row
+        if row["key"] not in rows or row["status"] != FAILED:
+            rows[row["key"]] = row
     counts: dict[str, int] = {}
     for row in rows.values():
         counts[row["status"]] = counts.get(row["status"], 0) + 1

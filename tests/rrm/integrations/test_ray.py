@@ -46,7 +46,7 @@ def test_two_workers_write_the_rows_of_one_and_a_second_job_judges_what_is_new(t
     assert len(list(stored_rows(folder))) == 41  # nothing twice
     counts = collect(folder, tmp_path / "ray.jsonl")
     assert counts == {"scored": 40, "unreadable": 1}
-    assert "broken" in (tmp_path / "ray.errors.jsonl").read_text()
+    assert "b.jsonl:21" in (tmp_path / "ray.errors.jsonl").read_text()
     score_file(AgentRRM.from_pretrained("lab"), transcripts, tmp_path / "alone.jsonl", mode="score", progress=False)
     mine, alone = (
         {row["id"]: row for row in map(json.loads, (tmp_path / name).read_text().splitlines())}
@@ -55,4 +55,5 @@ def test_two_workers_write_the_rows_of_one_and_a_second_job_judges_what_is_new(t
     assert mine.keys() == alone.keys()
     for id, row in alone.items():
         assert mine[id]["score"] == pytest.approx(row["score"], abs=2e-6)
-        assert mine[id]["source"]["digest"] == row["source"]["digest"] and mine[id]["judge"] == row["judge"]
+        assert mine[id]["source"]["digest"] == row["source"]["digest"] and mine[id]["status"] == row["status"]
+        assert all(mine[id]["judge"][name] == row["judge"][name] for name in ("model", "model_hash", "mode"))
