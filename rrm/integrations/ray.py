@@ -7,8 +7,8 @@
     rows.write_json("out")
     collect("out", "scored.jsonl")
 
-A row has `key` (of file, id and content), `status`, `score` and `line`, which is the line that `rrm score` writes of the run. The same job again judges what
-has no row in the folder yet. Paths are of a disk that all nodes share.
+A row has `key` (a hash of file, id and content), `status`, `score` and `line`, which `rrm score` would write. The same job, run again,
+judges what has no row in the folder yet. All nodes must see the paths.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class StoredEpisode:
     episode: Episode
     """Its sampled tokens and process rewards stand in one turn; the ids of the tokens are not stored."""
     shown: Trajectory
-    """What the judge reads; its id is its content's key."""
+    """The transcript that the judge reads; its id is its content's key."""
     old: Feedback
 
 
@@ -133,7 +133,7 @@ def _judged(folder: Path, config: AgentConfig, episodes: Sequence[tuple[int, Epi
         for line in read_lines(path, json.loads, "a judgement"):
             if line["mode"] == config.feedback.score_mode:
                 judgements[line["key"]].append((line["update"], Feedback.model_validate(line["feedback"])))
-    names = {feedback.judge.criteria or "" for said in judgements.values() for _, feedback in said}
+    names = {feedback.judge.criteria or "" for of_key in judgements.values() for _, feedback in of_key}
     criteria = [match[1] for name in names if (match := CRITERIA.search(name))]
     firsts = {(update, e.group_id, e.attempt): e for update, e in episodes if e.stage == "initial"}
     rows: list[StoredEpisode] = []
@@ -176,8 +176,8 @@ def rescore(run: StoredRun, judge: AgentRRM, output: Path, *, failures_only: boo
         "asked": len(asked),
         **compare(everything),
         "failures": {
-            name: dict(sorted(Counter(f.status for f in said if f.score is None).items()))
-            for name, said in (("old", [r.old for r in everything]), ("new", [r.new for r in everything]))
+            name: dict(sorted(Counter(f.status for f in feedbacks if f.score is None).items()))
+            for name, feedbacks in (("old", [r.old for r in everything]), ("new", [r.new for r in everything]))
         },
         "output": str(output),
         "updates": [{"update": update, **compare(rows)} for update, rows in sorted(rescored.items())],

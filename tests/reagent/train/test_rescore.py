@@ -81,11 +81,11 @@ def test_an_opposite_judge_turns_rankings_round(trained: Path, tmp_path: Path) -
 
 def test_the_figures_by_hand() -> None:
     def row(group: str, old: float | None, new: float | None, rewards: Any, signs: Any) -> RescoredEpisode:
-        said = [
+        feedbacks = [
             Feedback(id="i", status="unparsable" if score is None else "scored", score=score, judge=INFO)
             for score in (old, new)
         ]
-        return RescoredEpisode(group, *said, rewards, signs)
+        return RescoredEpisode(group, *feedbacks, rewards, signs)
 
     rows = [
         row("a", 0.1, 0.9, (0.1, 0.9), (-1.0, 1.0)), row("a", 0.2, 0.8, (0.2, 0.8), (0.0, 0.5)),
