@@ -3,11 +3,13 @@
     python -m benchmarks.studies.label_estimates STATE [--draws 2000]
 
 STATE is the folder of `benchmarks.studies.learning_curve`, whose runs `rrm score` has scored. Each source's runs are the whole set; their
-outcomes are known, so the true share is. `small` is the judge's score of its scored runs; `words`, of all runs, is TF-IDF learned from
-the source's other questions (five folds), a judge as a team with old labels has one; `none` knows nothing. 30 and 100 labels (where they are at most half of the runs), drawn as
-`rrm label --choose` draws them, 2,000 draws each. Bars: coverage ≥ 0.93; at 100 labels a width of at most 0.85 of that by labels alone where
-the judge's AUROC is ≥ 0.75; never more than 1.05. Written down before: coverage holds; at an AUROC of 0.75 the width is 0.89, as a score
-that explains a fifth of the variance takes no more than a tenth of the width; 0.85 takes an AUROC near 0.8.
+outcomes are known, so the true share is. `small` is the judge's score of its scored runs; `words`, of all runs, is TF-IDF learned from the
+source's other questions (five folds), a judge as a team with old labels has one; `none` knows nothing. 30 and 100 labels (where they are at
+most half of the runs) are drawn as `rrm label --choose` draws them, but in the order of the score alone; 2,000 draws each.
+
+Bars: coverage ≥ 0.93; at 100 labels a width of at most 0.85 of that by labels alone where the judge's AUROC is ≥ 0.75; never more than 1.05.
+Written down before: coverage holds; at an AUROC of 0.75 the width is 0.89, as a score that explains a fifth of the variance takes no more
+than a tenth of the width; 0.85 takes an AUROC near 0.8.
 """
 
 from __future__ import annotations

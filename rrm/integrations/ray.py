@@ -8,13 +8,15 @@
     collect("out", "scored.jsonl")
 
 A row has `key` (a hash of file, id and content), `status`, `score` and `line`, which `rrm score` would write. The same job, run again,
-judges what has no row in the folder yet. All nodes must see the paths.
+judges what has no row in the folder yet; a folder is of one judge. All nodes must see the paths. `rrm score` and `rrm merge` do not go on
+with the collected file.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,10 +26,10 @@ import numpy as np
 from rrm.data.feedback import Mode
 from rrm.data.output import write_lines
 from rrm.data.trajectory import Trajectory
-from rrm.errors import ReadError
+from rrm.errors import ReadError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.readers import read
-from rrm.scoring.row_index import FAILED, to_row
+from rrm.scoring.row_index import AGAIN, to_row
 
 UNREADABLE = "unreadable"
 """Status of what could not be read; the reason stands in `line`."""
@@ -76,14 +78,21 @@ class JudgeRuns:
             for key, transcript, error in zip(batch["key"], batch["transcript"], batch["error"], strict=True)
             if not error
         }
-        judged = dict(zip(runs, self._judge.judge(list(runs.values()), **self._how), strict=True))
+        seen: Counter[str] = Counter()
+        distinct: list[Trajectory] = []  # two files may give one id to two runs
+        for key, run in runs.items():
+            seen[run.id] += 1
+            distinct.append(run if seen[run.id] == 1 else run.model_copy(update={"id": f"{run.id} {key}"}))
+        judged = dict(zip(runs, self._judge.judge(distinct, **self._how), strict=True))
         rows: dict[str, list[Any]] = {"key": [], "status": [], "score": [], "line": []}
         for key, error in zip(batch["key"], batch["error"], strict=True):
             feedback = judged.get(key)
             rows["key"].append(key)
             rows["status"].append(UNREADABLE if feedback is None else feedback.status)
             rows["score"].append(None if feedback is None else feedback.score)
-            rows["line"].append(error if feedback is None else json.dumps(to_row(feedback, runs[key])))
+            rows["line"].append(
+                error if feedback is None else json.dumps(to_row(feedback, runs[key]) | {"id": runs[key].id})
+            )
         return rows
 
 
@@ -91,12 +100,12 @@ def unjudged(runs: Any, folder: str | Path, *, retry_errors: bool = False) -> An
     """Leave out the rows of a Ray data set whose key has a row in a folder of earlier jobs.
 
     Args:
-        retry_errors: keep those whose judgement failed.
+        retry_errors: keep those that `rrm score --retry-errors` judges again, and what could not be read.
     """
     done = {
         int(row["key"], 16)
         for row in stored_rows(folder)
-        if not (retry_errors and row["status"] in (FAILED, UNREADABLE))
+        if not (retry_errors and row["status"] in {*AGAIN, UNREADABLE})
     }
     if not done:
         return runs
@@ -110,26 +119,48 @@ def unjudged(runs: Any, folder: str | Path, *, retry_errors: bool = False) -> An
 
 
 def collect(folder: str | Path, output: str | Path) -> dict[str, int]:
-    """Write the rows of a folder as `rrm score` does, and OUTPUT.errors.jsonl of what could not be read; returns the count by status.
+    """Write the rows of a folder as `rrm score` does; returns the count by status, of all jobs of the folder.
 
-    Of runs that were judged again the last row counts that did not fail."""
+    A repeated id gets `#2`, `#3`, …. What could not be read stands in OUTPUT.errors.jsonl. Of runs that were judged again a row that did
+    not fail counts. Raises RRMError: rows of two judges or modes, or of two contents of one run (its file changed between jobs)."""
     rows: dict[str, dict[str, Any]] = {}
     for row in stored_rows(folder):
-        if row["key"] not in rows or row["status"] != FAILED:
+        if row["key"] not in rows or row["status"] not in AGAIN:
             rows[row["key"]] = row
-    counts: dict[str, int] = {}
-    for row in rows.values():
-        counts[row["status"]] = counts.get(row["status"], 0) + 1
-    unreadable = [row for row in rows.values() if row["status"] == UNREADABLE]
-    write_lines(Path(output), (row["line"] for row in rows.values() if row["status"] != UNREADABLE))
+    judges: set[tuple[str, ...]] = set()
+    places: set[tuple[str, str]] = set()
+    lines: list[str] = []
+    ids: Counter[str] = Counter()
+    readable = [json.loads(row["line"]) for row in rows.values() if row["status"] != UNREADABLE]
+    for line in sorted(readable, key=lambda line: (str(line["source"].get("file")), line["source"].get("line") or 0)):
+        judges.add(tuple(str(line["judge"].get(name)) for name in ("model", "model_hash", "mode")))
+        place = (str(line["source"].get("file")), line["id"])
+        if place in places:
+            raise RRMError(
+                f"{folder}: {place[0]} changed between jobs: {place[1]!r} has two rows; judge it into another folder"
+            )
+        places.add(place)
+        ids[line["id"]] += 1
+        lines.append(json.dumps(line | ({"id": f"{line['id']}#{ids[line['id']]}"} if ids[line["id"]] > 1 else {})))
+    if len(judges) > 1:
+        named = "; ".join(" ".join(judge) for judge in sorted(judges))
+        raise RRMError(f"{folder} holds rows of {len(judges)} judges ({named}): give each its own folder")
+    write_lines(Path(output), lines)
+    unreadable = [json.dumps({"error": row["line"]}) for row in rows.values() if row["status"] == UNREADABLE]
     if unreadable:
-        errors = Path(output).with_suffix(".errors.jsonl")
-        write_lines(errors, (json.dumps({"error": row["line"]}) for row in unreadable))
-    return counts
+        write_lines(Path(output).with_suffix(".errors.jsonl"), unreadable)
+    return dict(Counter(row["status"] for row in rows.values()))
 
 
 def stored_rows(folder: str | Path) -> Iterator[dict[str, Any]]:
-    """Read the rows that jobs wrote into a folder, file by file."""
+    """Read the rows that jobs wrote into a folder, file by file; a last line that was cut off is left out.
+
+    Raises RRMError: another line is no row."""
     for path in sorted(Path(folder).glob("*.json")):
         with open(path, encoding="utf-8") as lines:
-            yield from map(json.loads, lines)
+            for number, line in enumerate(lines, 1):
+                try:
+                    yield json.loads(line)
+                except ValueError as error:
+                    if line.endswith("\n"):
+                        raise RRMError(f"{path}:{number} is no row of a Ray job: {error}") from error

@@ -168,8 +168,8 @@ class LocalBackend:
         budget = self.planner.budget
         while (
             over := excess(self.engine, self.prompter.reading(plan, 0, mode), mode, self.max_new_tokens)
-        ) > 0 and budget > over:
-            budget -= over
+        ) > 0 and budget > 1:
+            budget -= min(over, budget // 2)
             plan = CutPlan(self.planner, trajectory, budget)
         return plan
 

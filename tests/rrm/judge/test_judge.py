@@ -131,6 +131,9 @@ def test_many_small_steps_are_cut_until_they_fit() -> None:
         judge.prompter = Prompter(judge.prompter.tokenizer, tokens, "1")
         (feedback,) = judge.judge([run], mode="score")
         assert feedback.status == "scored" and 0 < (feedback.coverage or 0) < 0.2
+    short = run.model_copy(update={"messages": messages[:41]})
+    (feedback,) = AgentRRM.from_pretrained("lab", max_new_tokens=800).judge([short], mode="full")
+    assert feedback.status != "too_long"  # the excess was more than the budget, and half of the budget fits
 
 
 def test_calibration_is_applied_per_mode(tokenizer, rows) -> None:
