@@ -131,9 +131,10 @@ def test_many_small_steps_are_cut_until_they_fit() -> None:
         judge.prompter = Prompter(judge.prompter.tokenizer, tokens, "1")
         (feedback,) = judge.judge([run], mode="score")
         assert feedback.status == "scored" and 0 < (feedback.coverage or 0) < 0.2
-    short = run.model_copy(update={"messages": messages[:41]})
-    (feedback,) = AgentRRM.from_pretrained("lab", max_new_tokens=800).judge([short], mode="full")
-    assert feedback.status != "too_long"  # the excess was more than the budget, and half of the budget fits
+    small = AgentRRM.from_pretrained("lab")  # 400 tokens of reply
+    small.engine.max_positions = 600
+    (feedback,) = small.judge([run.model_copy(update={"messages": messages[:41]})], mode="full")
+    assert feedback.status != "too_long"  # by 567 tokens of a budget of 480; one of 60 fits
 
 
 def test_calibration_is_applied_per_mode(tokenizer, rows) -> None:
