@@ -55,7 +55,7 @@ def command(
     output = output or run / f"rescored-{slug}.jsonl"
     check_outputs(output)
     if len(stored.rows) < stored.played:
-        log.warning("%d of %d episodes are stored and judged; a training with %s stores all", len(stored.rows), stored.played, all_stored(config))  # fmt: skip
+        log.warning("%d of %d episodes are stored and judged, and advantages compare these alone; a training with %s stores all", len(stored.rows), stored.played, all_stored(config))  # fmt: skip
     summary = rescore(stored, replace(judge, model=name).load(), output, failures_only=failures_only)
     if for_people():
         show(summary)

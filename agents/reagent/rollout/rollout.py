@@ -353,7 +353,8 @@ class _Player:
         turns, overlong = row.turns, self.limits.overlong
         if overlong is not None and turns:
             penalty = overlong.reward(sum(len(turn.output_ids) for turn in turns))
-            turns = [*turns[:-1], replace(turns[-1], reward=turns[-1].reward + penalty)]
+            last = turns[-1]
+            turns = [*turns[:-1], replace(last, reward=last.reward + penalty, info={**last.info, "overlong": penalty})]
         trajectory = Trajectory(
             id=f"{attempt.key}/{self.params.seed}",
             task=task.question,

@@ -372,6 +372,11 @@ class AgentConfig(Section):
                 "loss.target_kl ends an update before its later steps, and one step uses all episodes once: set optim.epochs or "
                 "optim.minibatches above 1, or loss.target_kl=null"
             )
+        if self.rollout.dynamic_sampling and self.rollout.overlong is not None:
+            raise ValueError(
+                "rollout.overlong makes groups differ whose episodes all failed, and rollout.dynamic_sampling would learn from those: set one of "
+                "them off"
+            )
         if self.rollout.dynamic_sampling and self.rollout.max_lag:
             raise ValueError(
                 "rollout.dynamic_sampling says only once an update is played where the next one's tasks begin: set rollout.max_lag=0"

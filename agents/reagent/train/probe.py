@@ -106,7 +106,7 @@ def measured(sampled: Sequence[Episode], greedy: Sequence[Episode], samples: int
         groups.setdefault(episode.group_id, []).append(episode)
     graded = {name: attempts for name, attempts in groups.items() if any(e.success is not None for e in attempts)}
     graded_groups = graded.values()
-    rewards = [{round(e.reward, 9) for e in attempts if e.reward is not None} for attempts in graded_groups]
+    rewards = [{round(_earned(e), 9) for e in attempts if e.reward is not None} for attempts in graded_groups]
     figures = episode_metrics([*sampled])
     ended = figures["episode/token_limit"] + figures["episode/turn_limit"]
     return Probe(
@@ -120,6 +120,11 @@ def measured(sampled: Sequence[Episode], greedy: Sequence[Episode], samples: int
         malformed=figures["episode/malformed_turns"],
         turn_tokens=figures["episode/turn_tokens"],
     )
+
+
+def _earned(episode: Episode) -> float:
+    """The reward without `rollout.overlong`: lengths alone make no group differ."""
+    return (episode.reward or 0.0) - sum(turn.info.get("overlong", 0.0) for turn in episode.turns)
 
 
 def probe(

@@ -5,6 +5,7 @@ figures = rescore(run, judge, output)        `output`: rows of `rrm score`, resu
 """
 
 import json
+import logging
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reagent.algorithms.names import GROUP_METHODS
+from reagent.algorithms.names import TOKEN_METHODS
 from reagent.algorithms.registry import compute_advantages
 from reagent.env.task import Task
 from reagent.feedback.base import JudgedEpisode, as_judged, judgeable
@@ -23,16 +24,19 @@ from reagent.rollout.batch import make_batch
 from reagent.rollout.episode import Episode, Turn
 from reagent.train.build_feedback import MODES
 from reagent.train.config import AgentConfig, load_agent_config
+from reagent.train.dynamic_sampling import compared
 from reagent.train.judge_monitor import rank_correlation
 from rrm.data.feedback import Feedback
-from rrm.data.jsonl import read_lines
 from rrm.data.seeds import derive_seed
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.scoring.run import judge_into
 
+log = logging.getLogger(__name__)
 Row = dict[str, Any]
+JUDGEMENTS = re.compile(r"judgements(-\d+)?\.jsonl")
+"""Files of judgements, one a process."""
 CRITERIA = re.compile(r"\((\w+)\)$")
 """The hash in `JudgeInfo.criteria`."""
 
@@ -41,7 +45,7 @@ CRITERIA = re.compile(r"\((\w+)\)$")
 class StoredEpisode:
     update: int
     episode: Episode
-    """Its sampled tokens and process rewards stand in one turn; the ids of the tokens are not stored."""
+    """Its turns have their numbers of tokens and their rewards; the ids of the tokens are not stored."""
     shown: Trajectory
     """The transcript that the judge reads; its id is its content's key."""
     old: Feedback
@@ -62,8 +66,8 @@ class RescoredEpisode:
     old: Feedback
     new: Feedback
     rewards: tuple[float | None, float | None]
-    """By the old judge and by the new one; None: unknown. Advantages likewise."""
-    advantages: tuple[float | None, float | None]
+    """By the old judge and by the new one; None: unknown. Advantages likewise, one a turn."""
+    advantages: tuple[Sequence[float] | None, Sequence[float] | None]
 
     @property
     def scored_now(self) -> bool:
@@ -86,17 +90,19 @@ def read_run(folder: Path) -> StoredRun:
             f"score_from={feedback.score_from}" + (", recalibrate" if feedback.recalibrate else "")
         )
     path = folder / "episodes.jsonl"
-    lines: list[Row] = list(read_lines(path, json.loads, "a stored episode")) if path.is_file() else []
+    lines = _rows(path) if path.is_file() else []
     if not lines:
         raise RRMError(f"{folder} stores no episodes (episodes.jsonl): train with {all_stored(config)}")
-    try:
-        episodes = [(line["update"], _episode(line)) for line in lines]
-    except KeyError as error:
-        raise RRMError(f"{path} has no {error}: it was written before `reagent rescore` existed, and lacks what that needs") from error  # fmt: skip
-    rows = _judged(folder, config, episodes)
+    complete = [line for line in lines if "turns" in line]
+    if len(complete) < len(lines):
+        log.warning("%s: %d of %d episodes were stored without their turns, by an older version, and are left out", path, len(lines) - len(complete), len(lines))  # fmt: skip
+    rows = _judged(folder, config, [(line["update"], _episode(line)) for line in complete])
     if not rows:
-        raise RRMError(f"{folder}: judgements.jsonl has no judgement in mode {feedback.score_mode} of a stored episode")
-    metrics = read_lines(folder / "metrics.jsonl", json.loads, "a line of metrics")
+        raise RRMError(
+            f"{folder}: judgements.jsonl has no judgement in mode {feedback.score_mode} of an episode stored with its turns (criteria that "
+            "read the reference answer cannot be rescored)"
+        )
+    metrics = _rows(folder / "metrics.jsonl")
     return StoredRun(folder, config, rows, max((int(line.get("episodes") or 0) for line in metrics), default=0))
 
 
@@ -106,14 +112,22 @@ def all_stored(config: AgentConfig) -> str:
     return f"sample_episodes={rollouts.tasks_per_update * rollouts.group_size * (1 + rollouts.dynamic_sampling)}"
 
 
+def _rows(path: Path) -> list[Row]:
+    """Rows of a run folder's file; a last line that a kill cut off is left out."""
+    *whole, cut = path.read_text(encoding="utf-8").split("\n")
+    if cut:
+        log.warning("%s ends in a line that was cut off; it is left out", path)
+    return [json.loads(line) for line in whole]
+
+
 def _episode(line: Row) -> Episode:
     trajectory = Trajectory.model_validate({k: v for k, v in line.items() if k in Trajectory.model_fields})
-    group, tokens, process = trajectory.meta["group_id"], line["tokens"], line["process_reward"]
+    group, turns = trajectory.meta["group_id"], [Turn([0] * n, [0.0] * n, [], reward) for n, reward in line["turns"]]
     return Episode(
         task=Task(group, trajectory.task),
         prompt_ids=[],
-        turns=[Turn([0] * tokens, [0.0] * tokens, [], process)] if tokens else [],
-        outcome_reward=None if line["reward"] is None else line["reward"] - process,
+        turns=turns,
+        outcome_reward=None if line["reward"] is None else line["reward"] - sum(turn.reward for turn in turns),
         status=line["status"],
         error=None,
         success=None,
@@ -129,8 +143,8 @@ def _episode(line: Row) -> Episode:
 def _judged(folder: Path, config: AgentConfig, episodes: Sequence[tuple[int, Episode]]) -> list[StoredEpisode]:
     """The episodes with what the judge was shown of them, and its judgement then; without those it has none of."""
     judgements: dict[str, list[tuple[int, Feedback]]] = defaultdict(list)
-    for path in sorted(folder.glob("judgements*.jsonl")):  # of each process
-        for line in read_lines(path, json.loads, "a judgement"):
+    for path in (path for path in sorted(folder.iterdir()) if JUDGEMENTS.fullmatch(path.name)):
+        for line in _rows(path):
             if line["mode"] == config.feedback.score_mode:
                 judgements[line["key"]].append((line["update"], Feedback.model_validate(line["feedback"])))
     names = {feedback.judge.criteria or "" for of_key in judgements.values() for _, feedback in of_key}
@@ -197,31 +211,41 @@ def _rescored(
     old = [earned(row.episode, row.old) for row, _ in pairs]
     new = [earned(row.episode, feedback) for row, feedback in pairs]
     credit = zip(advantages(config, old), advantages(config, new), strict=True)
+    if config.rollout.dynamic_sampling:  # groups without a difference were not learned
+        learned = set(compared(old, per_turn=config.loss.credit == "turn")[1])
+        credit = [pair if e.group_id in learned else (None, None) for e, pair in zip(old, credit, strict=True)]
     return [
         RescoredEpisode(f"{update} {row.episode.group_id}", row.old, feedback, (before.reward, after.reward), advantage)
         for (row, feedback), before, after, advantage in zip(pairs, old, new, credit, strict=True)
     ]
 
 
-def advantages(config: AgentConfig, episodes: Sequence[Episode]) -> list[float | None]:
-    """Each row's advantage under its whole reward, None where that is unknown.
+def advantages(config: AgentConfig, episodes: Sequence[Episode]) -> list[list[float] | None]:
+    """Each row's advantages, one a turn; None where its reward is unknown.
 
-    By GRPO where the algorithm does not compare a group's rewards: values and log-probabilities are not stored."""
+    By GRPO where the algorithm needs values or log-probabilities, which are not stored."""
     batch = make_batch(episodes)
     result = compute_advantages(
-        config.algorithm if config.algorithm in GROUP_METHODS else "grpo",
+        "grpo" if config.algorithm in TOKEN_METHODS else config.algorithm,
         batch.token_rewards, batch.action_mask, batch.turn_index, batch.group,
         known=batch.known, attempt=batch.attempt, stage=batch.stage,
-        scale=config.loss.advantage_scale, use_whitening=config.loss.whiten,
+        scale=config.loss.advantage_scale, use_whitening=config.loss.whiten, per_turn=config.loss.credit == "turn",
     )  # fmt: skip
-    last = batch.lengths - 1
-    return [float(result.advantages[i, last[i]]) if batch.known[i] else None for i in range(len(episodes))]
+
+    def by_turn(row: int) -> list[float]:
+        turns = batch.turn_index[row][batch.action_mask[row]]
+        values = result.advantages[row][batch.action_mask[row]]
+        return [float(values[turns == turn][-1]) for turn in turns.unique()]
+
+    return [by_turn(row) if batch.known[row] else None for row in range(len(episodes))]
 
 
 def compare(rows: Sequence[RescoredEpisode]) -> dict[str, Any]:
-    """Figures of rows: failures, mean rewards, their rank correlation within groups, changes of the advantage's sign."""
+    """Figures of rows: failures, mean rewards, their rank correlation within groups, and the share of turns whose advantage changes its sign
+    (−, 0, +), of those where it is not 0 under both."""
     known = [(row.group, *row.rewards) for row in rows]
-    signs = [a * b < 0 for a, b in (row.advantages for row in rows) if a is not None and b is not None]
+    both = [(old, new) for old, new in (row.advantages for row in rows) if old is not None and new is not None]
+    turns = [(_sign(a), _sign(b)) for old, new in both for a, b in zip(old, new, strict=True) if a or b]
     return {
         "rows": len(rows),
         "old_failures": sum(row.old.score is None for row in rows),
@@ -230,8 +254,12 @@ def compare(rows: Sequence[RescoredEpisode]) -> dict[str, Any]:
         "old_reward": _mean([row.rewards[0] for row in rows]),
         "new_reward": _mean([row.rewards[1] for row in rows]),
         "spearman": rank_correlation([(g, a, b) for g, a, b in known if a is not None and b is not None])[0],
-        "sign_changes": _mean(signs),
+        "sign_changes": _mean([float(a != b) for a, b in turns]),
     }
+
+
+def _sign(value: float) -> int:
+    return (value > 0) - (value < 0)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -75,11 +75,7 @@ def write_samples(path: Path, update: int, episodes: Sequence[Episode], count: i
     refined = [e for e in episodes if e.stage == "refined"]
     for e in [*first[:count], *refined[:count]]:
         row = json.loads(e.trajectory.to_json())
-        figures = {
-            "reward": e.reward,
-            "process_reward": sum(turn.reward for turn in e.turns),
-            "tokens": sum(len(turn.output_ids) for turn in e.turns),
-        }
+        figures = {"reward": e.reward, "turns": [[len(turn.output_ids), turn.reward] for turn in e.turns]}
         facts = {"attempt": e.attempt, "prompt_messages": e.prompt_messages, "ungraded": e.ungraded}
         append_line(path, {"update": update, "stage": e.stage, "status": e.status, **figures, **facts, **row})
 

@@ -573,3 +573,6 @@ def test_the_overlong_penalty_by_hand() -> None:
     for overlong, said in (("{max_tokens: 8, buffer_tokens: 9}", "at most max_tokens=8"), ("{max_tokens: 900, buffer_tokens: 9}", "has at most")):  # fmt: skip
         with pytest.raises(ConfigError, match=said):
             load_agent_config("lab", [f"rollout.overlong={overlong}"])
+    both = ["algorithm=grpo", "rollout.dynamic_sampling=1", "rollout.overlong={max_tokens: 60, buffer_tokens: 50}"]
+    with pytest.raises(ConfigError, match="groups differ whose episodes all failed"):
+        load_agent_config("lab", both)

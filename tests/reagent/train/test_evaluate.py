@@ -368,6 +368,10 @@ def test_figures_by_hand() -> None:
     probed = measured(sampled, [episode("a", True, 1.0), episode("b", False, 0.0), episode("c", None, None)], 4)
     assert (probed.tasks, probed.greedy, probed.sampled, probed.best, probed.live_groups) == (3, 0.5, 0.125, 0.5, 0.5)
     assert probed.turn_tokens == 2.0 and probed.malformed == 0.0 and probed.learnable is False
+    penalised = [episode("b", False, 0.0, {"info": {"overlong": -0.1 * k}}) for k in range(4)]
+    for k, long in enumerate(penalised):
+        long.turns[0].reward = -0.1 * k
+    assert measured(penalised, [episode("b", False, 0.0)], 4).live_groups == 0.0  # unlike in length alone
     sampled[0].turns[0].info.update(
         malformed=1, tool_calls=1
     )  # the only call of all: no obstacle to a task without tools

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -85,17 +86,17 @@ def test_the_figures_by_hand() -> None:
             Feedback(id="i", status="unparsable" if score is None else "scored", score=score, judge=INFO)
             for score in (old, new)
         ]
-        return RescoredEpisode(group, *feedbacks, rewards, signs)
+        return RescoredEpisode(group, feedbacks[0], feedbacks[1], rewards, signs)
 
     rows = [
-        row("a", 0.1, 0.9, (0.1, 0.9), (-1.0, 1.0)), row("a", 0.2, 0.8, (0.2, 0.8), (0.0, 0.5)),
-        row("a", 0.3, 0.7, (0.3, 0.7), (1.0, -1.5)), row("b", None, 0.5, (0.0, 0.5), (-1.0, -1.0)),
-        row("b", 0.4, None, (0.4, None), (1.0, None)), row("b", 0.6, 0.6, (0.6, 0.6), (1.0, 1.0)),
+        row("a", 0.1, 0.9, (0.1, 0.9), ([-1.0, 0.0], [1.0, 0.0])), row("a", 0.2, 0.8, (0.2, 0.8), ([0.0], [0.5])),
+        row("a", 0.3, 0.7, (0.3, 0.7), ([1.0, 1.0], [-1.5, 2.0])), row("b", None, 0.5, (0.0, 0.5), ([-1.0], [-1.0])),
+        row("b", 0.4, None, (0.4, None), ([1.0], None)), row("b", 0.6, 0.6, (0.6, 0.6), ([0.0], [0.0])),
     ]  # fmt: skip
     assert compare(rows) == {
         "rows": 6, "old_failures": 1, "new_failures": 1, "scored_now": 1,
         "old_reward": pytest.approx(1.6 / 6), "new_reward": pytest.approx(3.5 / 5),
-        "spearman": pytest.approx((2 * -1 + 1 * 1) / 3), "sign_changes": 2 / 5,
+        "spearman": pytest.approx((2 * -1 + 1 * 1) / 3), "sign_changes": 3 / 5,
     }  # fmt: skip
 
 
@@ -106,8 +107,13 @@ def test_advantages_by_hand(algorithm: str, expected: list[float | None], traine
     episodes = [row.episode for row in run.rows[:4]]
     for attempt, (episode, reward) in enumerate(zip(episodes, (1.0, 3.0, 5.0, None), strict=True)):
         episode.group_id, episode.attempt = "g", attempt
-        episode.turns[0].reward, episode.outcome_reward = 0.0, reward
-    assert advantages(config, episodes) == [None if a is None else pytest.approx(a) for a in expected]
+        episode.turns, episode.outcome_reward = [replace(episode.turns[0], reward=0.0)], reward
+    assert advantages(config, episodes) == [None if a is None else [pytest.approx(a)] for a in expected]
+    for episode, rewards in zip(episodes[:2], ((1.0, 0.0), (0.0, 4.0)), strict=True):  # rewards to go 1, 0 and 4, 4
+        episode.turns = [replace(episode.turns[0], reward=reward) for reward in rewards]
+        episode.outcome_reward = 0.0
+    by_turn = config.model_copy(update={"loss": config.loss.model_copy(update={"credit": "turn"})})
+    assert advantages(by_turn, episodes[:2]) == [pytest.approx([-3.0, -4.0]), pytest.approx([3.0, 4.0])]
 
 
 def test_second_attempts_are_judged_without_the_first(base: Path, tmp_path: Path) -> None:
@@ -143,7 +149,10 @@ def test_the_command_says_how_many_are_stored_and_resumes(
     assert (summary["rows"], summary["episodes"]) == (6, 24) and summary["output"] == str(
         folder / "rescored-openai-http-h-v1-m.jsonl"
     )
-    assert "6 of 24 episodes are stored and judged; a training with sample_episodes=8 stores all" in caplog.text
+    assert (
+        "6 of 24 episodes are stored and judged, and advantages compare these alone; a training with sample_episodes=8 stores all"
+        in caplog.text
+    )
     asked = len(calls_of(judge))
     again = reagent("rescore", folder, "--judge", "openai:http://h/v1#m")
     assert json.loads(again[1]) == summary and len(calls_of(judge)) == asked
@@ -163,11 +172,11 @@ def test_what_cannot_be_rescored_is_refused(trained: Path, base: Path, tmp_path,
         (bare / name).write_bytes((trained / name).read_bytes())
     with pytest.raises(RRMError, match=r"stores no episodes.*sample_episodes=8"):
         read_run(bare)
-    old = [{k: v for k, v in json.loads(line).items() if k != "tokens"} for line in (trained / "episodes.jsonl").open()]
+    old = [{k: v for k, v in json.loads(line).items() if k != "turns"} for line in (trained / "episodes.jsonl").open()]
     (bare / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in old))
-    with pytest.raises(RRMError, match="no 'tokens': it was written before"):
+    with pytest.raises(RRMError, match="stored with its turns"):
         read_run(bare)
-    (bare / "episodes.jsonl").write_bytes((trained / "episodes.jsonl").read_bytes())
+    (bare / "episodes.jsonl").write_bytes((trained / "episodes.jsonl").read_bytes() + b'{"cut off')
     with pytest.raises(RRMError, match="no judgement in mode full"):
         read_run(bare)
     (bare / "config.yaml").write_text((trained / "config.yaml").read_text().replace("mode: r\n", "mode: none\n"))

@@ -128,6 +128,7 @@ def test_many_small_steps_are_cut_until_they_fit() -> None:
     run = Trajectory(id="steps", task="Find the capital.", messages=messages)
     judge = AgentRRM.from_pretrained("lab")
     for tokens in (480, 1200):
+        assert judge.prompter is not None
         judge.prompter = Prompter(judge.prompter.tokenizer, tokens, "1")
         (feedback,) = judge.judge([run], mode="score")
         assert feedback.status == "scored" and 0 < (feedback.coverage or 0) < 0.2
